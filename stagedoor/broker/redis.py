@@ -1,0 +1,421 @@
+"""The broker on a real Redis: the ports of deliveries and of publishing.
+
+What each verb does is written above its script; here arguments are packed and
+replies unpacked, and nothing is decided.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast
+
+import attrs
+
+from stagedoor.broker.connection import BlockedRead, Link, Script, mapped_errors
+from stagedoor.broker.deliveries import (
+    Answer,
+    Answers,
+    Identity,
+    Promoted,
+    Pulse,
+    ReadReply,
+    Reclaimed,
+    Renewal,
+    Settlement,
+    Swept,
+    Trimmed,
+)
+from stagedoor.broker.publishing import OutboxEntry, Published, PublishReply
+from stagedoor.core.codec import pack, pack_fields, pair_up
+from stagedoor.core.entry import MAX_BYTES, MAX_FIELDS, Claimed, Entry, with_fields
+from stagedoor.core.keys import GROUP, ROWS_PER_BITMAP, Keys
+from stagedoor.core.outcome import Dead, Done, RetryLater, UnknownKind
+from stagedoor.core.tenure import Stream, Tenure
+from stagedoor.errors import BrokerError, ConfigurationError, GroupMissing, NameTaken
+
+MOST_PER_MOVE = 100
+"""Entries that one call moves to the pool or back: bounded, so that no script holds Redis for long."""
+FORGET_CONSUMER_MS = 3_600_000
+PUBLISHED_BITS_TTL_MS = 48 * 3_600_000
+CAP_SHARE = 0.95
+"""Rows are refused at this share of the stream's MAXLEN, so that MAXLEN never trims what is owed."""
+MOST_NAMES = 99
+
+
+@attrs.frozen(kw_only=True)
+class DeliverySettings:
+    """What the broker needs to know of the settings."""
+
+    wanted_name: str
+    dead_maxlen: int = 10_000
+    liveness_ttl_ms: int = 10_000
+    reclaim_idle_ms: int = 60_000
+
+
+class RedisDeliveries:
+    """The deliveries of one worker process, on Redis; see `stagedoor.broker.Deliveries`."""
+
+    def __init__(
+        self,
+        link: Link,
+        keys: Keys,
+        *,
+        settings: DeliverySettings,
+        is_process_dead: Callable[[dict[str, str]], bool] = lambda _record: False,
+    ) -> None:
+        self._link = link
+        self._keys = keys
+        self._settings = settings
+        self._is_process_dead = is_process_dead
+        self._name = settings.wanted_name
+        self._identity: Identity | None = None
+        self._pulse = Pulse(slots=0)
+        self._blocked = BlockedRead(link.patient, link.quick)
+        self._known_consumers: list[str] = []
+        self._cursors = {Stream.JOBS: "0-0", Stream.CRITICAL: "0-0"}
+        names = "read settle renew release join beat retire sweep reclaim promote"
+        self._scripts = {name: Script(name) for name in names.split()}
+
+    @property
+    def name(self) -> str:
+        """The name this process has joined under."""
+        return self._name
+
+    # -- being a worker ---------------------------------------------------------
+
+    def ensure_groups(self) -> bool:
+        """Create the groups where they are missing, at `0`: whatever is in a stream is owed."""
+        created = [self._create_group(key) for key in (self._keys.stream, self._keys.critical)]
+        return any(created)
+
+    def _create_group(self, key: str) -> bool:
+        try:
+            with mapped_errors():
+                self._link.quick.execute_command("XGROUP", "CREATE", key, GROUP, "0", "MKSTREAM")
+        except BrokerError as error:
+            if "BUSYGROUP" in str(error):
+                return False
+            raise
+        return True
+
+    def join(self, identity: Identity, pulse: Pulse) -> str:
+        """Take the wanted name, or the next free one."""
+        self._identity, self._pulse = identity, pulse
+        for number in range(1, MOST_NAMES + 1):
+            name = self._settings.wanted_name if number == 1 else f"{self._settings.wanted_name}.{number}"
+            if self._take(name):
+                self._name = name
+                return name
+        raise ConfigurationError(
+            f"name: {MOST_NAMES} live workers are called {self._settings.wanted_name!r} or like it; set another name"
+        )
+
+    def _take(self, name: str) -> bool:
+        buried = self._buried_incarnation(name)
+        args = [
+            GROUP, name, self._me.incarnation, self._settings.liveness_ttl_ms, buried,
+            MOST_PER_MOVE, self._settings.dead_maxlen, *self._record(),
+        ]  # fmt: skip
+        keys = [*self._streams, self._keys.worker(name), self._keys.crashes, self._keys.dead]
+        while True:
+            reply = self._patiently("join", keys, args)
+            if reply[0] != b"more":
+                return bool(reply[0] == b"ok")
+
+    def _buried_incarnation(self, name: str) -> str:
+        with mapped_errors():
+            raw = cast("dict[bytes, bytes]", self._link.quick.hgetall(self._keys.worker(name)))
+        record = {key.decode("utf-8", "replace"): value.decode("utf-8", "replace") for key, value in raw.items()}
+        return record.get("incarnation", "") if record and self._is_process_dead(record) else ""
+
+    def beat(self, pulse: Pulse) -> None:
+        """Write the record with Redis' time."""
+        self._pulse = pulse
+        reply = self._quickly("beat", [self._keys.worker(self._name)], [self._me.incarnation, *self._record()])
+        if reply == b"taken":
+            raise NameTaken(f"another process runs as {self._name!r}")
+
+    def retire(self) -> None:
+        """Give everything back and vanish."""
+        args = [GROUP, self._name, self._me.incarnation, MOST_PER_MOVE, self._settings.dead_maxlen]
+        while True:
+            reply = self._patiently("retire", [*self._streams, self._keys.worker(self._name), self._keys.dead], args)
+            if reply[0] != b"more":
+                return
+
+    # -- reading ------------------------------------------------------------------
+
+    def read(self, limit: int, *, for_jobs: int = 0) -> ReadReply:
+        """Claim without blocking."""
+        reply = self._fenced(
+            "read",
+            [*self._mine, self._keys.crashes, self._keys.dead],
+            [limit, for_jobs, self._settings.dead_maxlen],
+            patient=True,
+        )
+        return ReadReply(tuple(_claimed(*entry) for entry in reply[1]), _trimmed(reply[2]))
+
+    def wait(self, block_ms: int) -> ReadReply:
+        """Block on both streams for one entry."""
+        reply = self._blocked.run(
+            "XREADGROUP", "GROUP", GROUP, self._name, "COUNT", 1, "BLOCK", block_ms,
+            "STREAMS", *self._streams, ">", ">",
+        )  # fmt: skip
+        by_key = {self._keys.stream.encode(): 1, self._keys.critical.encode(): 2}
+        claimed = [
+            _claimed(by_key[key], entry_id, 1, b"", flat) for key, entries in _pairs(reply) for entry_id, flat in entries
+        ]
+        return ReadReply(tuple(claimed))
+
+    def unblock(self) -> None:
+        """End the blocked read."""
+        self._blocked.unblock()
+
+    def stray(self, held: Sequence[Tenure]) -> int:
+        """Release what is pending under this name and not held."""
+        known = {tenure.entry for tenure in held}
+        released = 0
+        for stream, key in zip(Stream, self._streams, strict=True):
+            start = "-"
+            while True:
+                with mapped_errors():
+                    page: Any = self._link.patient.xpending_range(key, GROUP, start, "+", MOST_PER_MOVE, self._name)
+                rows = [(row["message_id"].decode(), row["times_delivered"]) for row in page]
+                strangers = [Tenure(stream, entry_id, count) for entry_id, count in rows if (stream, entry_id) not in known]
+                released += self.release([Claimed(Entry(stream, t.entry_id, ()), t) for t in strangers])
+                if len(rows) < MOST_PER_MOVE:
+                    break
+                start = "(" + rows[-1][0]
+        return released
+
+    # -- writing about deliveries ---------------------------------------------------
+
+    def settle(self, batch: int, settlements: Sequence[Settlement]) -> Answers:
+        """Write the outcomes of one batch."""
+        args: list[Any] = [batch, self._settings.dead_maxlen]
+        for settlement in settlements:
+            args += _settlement_args(settlement, self._name)
+        reply = self._fenced(
+            "settle",
+            [*self._mine, self._keys.crashes, self._keys.dead, self._keys.delayed, self._keys.delayed_body],
+            args,
+        )
+        words = [word.decode("utf-8", "replace") for word in reply[1]]
+        answers = tuple({"ok": Answer.ACCEPTED, "lost": Answer.LOST}.get(word, Answer.FAILED) for word in words)
+        problems = tuple(word for word in words if word not in {"ok", "lost"})
+        return Answers(answers, None if reply[2] < 0 else reply[2] / 1000, problems)
+
+    def renew(self, tenures: Sequence[Tenure]) -> tuple[Renewal, ...]:
+        """Reset idle clocks."""
+        args: list[Any] = []
+        for tenure in tenures:
+            args += [tenure.stream.value, tenure.entry_id, tenure.deliveries]
+        reply = self._fenced("renew", self._mine, args)
+        words = {b"ok": Renewal.RENEWED, b"lost": Renewal.LOST, b"gone": Renewal.GONE}
+        return tuple(words[word] for word in reply[1])
+
+    def release(self, claimed: Sequence[Claimed]) -> int:
+        """Put entries into the pool."""
+        if not claimed:
+            return 0
+        args: list[Any] = []
+        for one in claimed:
+            flat = [part for pair in one.entry.fields for part in pair]
+            if len(flat) > 2 * MAX_FIELDS or one.entry.size > MAX_BYTES:
+                flat = []
+            args += [one.tenure.stream.value, one.tenure.entry_id, one.tenure.deliveries, len(flat), *flat]
+        reply = self._fenced("release", self._mine, args, patient=True)
+        return sum(word == b"ok" for word in reply[1])
+
+    # -- for everybody ----------------------------------------------------------------
+
+    def sweep(self) -> Swept:
+        """Sweep once, and again while there is more."""
+        workers: list[tuple[str, int, bool]] = []
+        trimmed: tuple[Trimmed, ...] = ()
+        while True:
+            names = self._known_consumers
+            keys = [*self._streams, self._keys.crashes, self._keys.dead, *map(self._keys.worker, names)]
+            args = [
+                GROUP, self._settings.liveness_ttl_ms, FORGET_CONSUMER_MS, MOST_PER_MOVE,
+                self._settings.dead_maxlen, *names,
+            ]  # fmt: skip
+            found, swept, gone, more = self._quickly("sweep", keys, args)
+            self._known_consumers = [name.decode("utf-8", "replace") for name in found]
+            workers += [(name.decode("utf-8", "replace"), count, crash == 1) for name, count, crash in swept]
+            trimmed += _trimmed(gone)
+            if more == 0:
+                return Swept(tuple(workers), trimmed)
+
+    def reclaim(self) -> Reclaimed:
+        """Walk both lists to their ends; a call that fails leaves its cursor where it was."""
+        moved = 0
+        trimmed: list[Trimmed] = []
+        for stream, key in zip(Stream, self._streams, strict=True):
+            while True:
+                args = [
+                    GROUP, self._settings.reclaim_idle_ms, self._cursors[stream], MOST_PER_MOVE,
+                    self._settings.dead_maxlen, stream.value,
+                ]  # fmt: skip
+                cursor, count, gone = self._quickly("reclaim", [key, self._keys.dead], args)
+                self._cursors[stream] = cursor.decode()
+                moved += count
+                trimmed += [Trimmed(stream, entry_id.decode()) for entry_id in gone]
+                if self._cursors[stream] == "0-0":
+                    break
+        return Reclaimed(moved, tuple(trimmed))
+
+    def promote(self) -> Promoted:
+        """Promote once."""
+        keys = [*self._streams, self._keys.delayed, self._keys.delayed_body, self._keys.dead]
+        args = [GROUP, MOST_PER_MOVE, self._settings.dead_maxlen]
+        moved, wait, pool, broken = self._quickly("promote", keys, args)
+        return Promoted(moved, None if wait < 0 else wait / 1000, pool, broken)
+
+    def close(self) -> None:
+        """Drop the connection of the blocked read; the link's own close is its owner's."""
+        self._blocked.disconnect()
+
+    # -- helpers ------------------------------------------------------------------------
+
+    @property
+    def _me(self) -> Identity:
+        if self._identity is None:
+            raise BrokerError("this worker has not joined yet")
+        return self._identity
+
+    @property
+    def _streams(self) -> list[str]:
+        return [self._keys.stream, self._keys.critical]
+
+    @property
+    def _mine(self) -> list[str]:
+        return [*self._streams, self._keys.worker(self._name)]
+
+    def _record(self) -> list[str | int]:
+        fields = {**attrs.asdict(self._me), **attrs.asdict(self._pulse), "stopping": int(self._pulse.stopping)}
+        del fields["incarnation"]
+        return [part for pair in fields.items() for part in pair]
+
+    def _quickly(self, name: str, keys: Sequence[str], args: Sequence[Any]) -> Any:
+        return self._scripts[name](self._link.quick, keys, args)
+
+    def _patiently(self, name: str, keys: Sequence[str], args: Sequence[Any]) -> Any:
+        return self._scripts[name](self._link.patient, keys, args)
+
+    def _fenced(self, name: str, keys: Sequence[str], args: Sequence[Any], *, patient: bool = False) -> Any:
+        """Run a script that checks the record; write the record anew once where it is gone."""
+        run = self._patiently if patient else self._quickly
+        who = [GROUP, self._name, self._me.incarnation]
+        reply = run(name, keys, [*who, *args])
+        if reply[0] == b"absent":
+            self.beat(self._pulse)
+            reply = run(name, keys, [*who, *args])
+        if reply[0] == b"taken":
+            raise NameTaken(f"another process runs as {self._name!r}")
+        if reply[0] == b"absent":
+            raise GroupMissing("the worker's record vanished twice in a row")
+        return reply
+
+
+class RedisPublishing:
+    """The relay's side of Redis; see `stagedoor.broker.Publishing`."""
+
+    def __init__(self, link: Link, keys: Keys, *, stream_maxlen: int = 100_000) -> None:
+        self._link = link
+        self._keys = keys
+        self._maxlen = stream_maxlen
+        self._publish = Script("publish")
+
+    def publish(self, book_id: str, rows: Sequence[OutboxEntry]) -> tuple[int, tuple[PublishReply, ...]]:
+        """Publish the rows, in order."""
+        keys = [self._keys.stream, self._keys.published(book_id)]
+        places: dict[str, int] = {}
+        args: list[Any] = [int(self._maxlen * CAP_SHARE), self._maxlen, PUBLISHED_BITS_TTL_MS]
+        for row in rows:
+            bitmap = self._keys.published_rows(book_id, row.outbox_id)
+            place = places.setdefault(bitmap, len(keys) + len(places) + 1)
+            flat = [part for pair in row.fields for part in pair]
+            args += [place, row.outbox_id % ROWS_PER_BITMAP, len(flat), *flat]
+        before, answers = self._publish(self._link.patient, [*keys, *places], args)
+        replies = (PublishReply(Published(what.decode()), entry.decode(), seq) for what, entry, seq in answers)
+        return before, tuple(replies)
+
+    def confirmed_seq(self, book_id: str) -> int:
+        """Return the count of accepted rows."""
+        with mapped_errors():
+            seq = cast("bytes | None", self._link.quick.hget(self._keys.published(book_id), "seq"))
+        return int(seq or 0)
+
+
+# -- arguments and replies --------------------------------------------------------------
+
+
+def _claimed(number: int, entry_id: bytes, deliveries: int, crash_log: bytes, flat: Sequence[bytes]) -> Claimed:
+    stream = _STREAMS[number]
+    text = entry_id.decode()
+    log = tuple(crash_log.decode("utf-8", "replace").splitlines()) if crash_log else ()
+    return Claimed(Entry(stream, text, pair_up(flat)), Tenure(stream, text, deliveries), log)
+
+
+_STREAMS = {stream.value: stream for stream in Stream}
+
+
+def _trimmed(rows: Iterable[tuple[int, bytes]]) -> tuple[Trimmed, ...]:
+    return tuple(Trimmed(_STREAMS[number], entry_id.decode()) for number, entry_id in rows)
+
+
+def _pairs(reply: Any) -> Iterable[tuple[bytes, Any]]:
+    """Return a raw XREADGROUP reply as (key, entries): a list under RESP2, a map under RESP3, None for nothing."""
+    if reply is None:
+        return ()
+    return cast("Iterable[tuple[bytes, Any]]", reply.items() if isinstance(reply, dict) else reply)
+
+
+def _settlement_args(settlement: Settlement, consumer: str) -> list[Any]:
+    tenure = settlement.tenure
+    flag = "g" if settlement.body_gone else "c" if settlement.crash_log else "-"
+    verb, argument = _verb(settlement, consumer)
+    return [tenure.stream.value, tenure.entry_id, tenure.deliveries, flag, verb, argument]
+
+
+def _verb(settlement: Settlement, consumer: str) -> tuple[str, bytes]:
+    match settlement.outcome:
+        case Done():
+            return "done", b""
+        case RetryLater(after_s, attempt, _error):
+            return "delay", _delayed(settlement, after_s, {"attempt": str(attempt)})
+        case UnknownKind(after_s, hops):
+            return "delay", _delayed(settlement, after_s, {"hops": str(hops)})
+        case Dead(reason, error):
+            return "dead", _dead_letter(settlement, reason.value, error, consumer)
+        case outcome:
+            raise TypeError(f"{outcome!r} is not written by settle")
+
+
+def _delayed(settlement: Settlement, after_s: float, changes: dict[str, str]) -> bytes:
+    entry = Entry(settlement.tenure.stream, settlement.tenure.entry_id, settlement.fields)
+    crashes = int(entry.value(b"crashes") or 0) + len(settlement.crash_log)
+    carried = {"origin": (entry.value(b"origin") or entry.entry_id.encode()).decode(), **changes}
+    if crashes:
+        carried["crashes"] = str(crashes)
+    flat = [part for pair in with_fields(settlement.fields, carried) for part in pair]
+    body = pack([str(entry.stream.value).encode(), *flat])
+    return b"%d %b" % (max(0, round(after_s * 1000)), body)
+
+
+def _dead_letter(settlement: Settlement, reason: str, error: str, consumer: str) -> bytes:
+    tenure = settlement.tenure
+    packed = pack_fields(settlement.fields)
+    letter = {
+        "reason": reason,
+        "error": error,
+        "stream": str(tenure.stream.value),
+        "entry_id": tenure.entry_id,
+        "consumer": consumer,
+        "deliveries": str(tenure.deliveries),
+        "history": "\n".join(settlement.crash_log),
+        "fields_bytes": str(len(packed)),
+    }
+    text = [part.encode("utf-8", "backslashreplace") for pair in letter.items() for part in pair]
+    return pack([*text, b"fields", packed[:MAX_BYTES]])
+
+

@@ -1,0 +1,93 @@
+#!lua flags=allow-oom
+-- settle: write the outcomes of a batch of deliveries, each only while its tenure holds.
+--
+-- KEYS[1]  stream   <ns>                 entries of jobs
+-- KEYS[2]  stream   <ns>:critical        continuations of started flows
+-- KEYS[3]  hash     <ns>:worker:<name>   the caller's record; keeps the last batch and its answers
+-- KEYS[4]  hash     <ns>:crashes         crash log per entry
+-- KEYS[5]  stream   <ns>:dead            dead letters
+-- KEYS[6]  zset     <ns>:delayed         member → due time in ms
+-- KEYS[7]  hash     <ns>:delayed:body    member → packed stream number and fields
+-- ARGV[1]  group
+-- ARGV[2]  consumer, the caller's name
+-- ARGV[3]  incarnation of the caller
+-- ARGV[4]  batch, a number that grows by one with each new batch and stays when one is repeated
+-- ARGV[5]  dead_maxlen, entries
+-- ARGV[6…] per delivery six values: stream number, id, deliveries, flag, verb, argument
+--          flag 'g': the caller was told that the body is gone; 'c': there is a crash log to clear; '-': neither
+--          verb 'done': argument unused
+--          verb 'delay': argument = '<after in ms> <packed body>'
+--          verb 'dead': argument = packed names and values of the dead letter
+-- Reply    {'absent'} or {'taken'}: nothing was written; or
+--          {'ok', answers, soonest}: answers = one word per delivery: 'ok', 'lost' (the tenure has
+--          lapsed, nothing written) or an error text; soonest = ms until the first delayed one, -1 for none
+-- Invariant: an entry leaves the pending list only after what replaces it is written.
+-- Fence: the record's incarnation, and per delivery consumer and count on the pending list.
+-- Cost: O(deliveries · log pending).
+-- include: _fence.lua
+local group, consumer = ARGV[1], ARGV[2]
+local why = refused(KEYS[3], ARGV[3])
+if why then return {why} end
+
+local last = redis.call('HMGET', KEYS[3], 'batch', 'answers', 'soonest')
+if last[1] == ARGV[4] then
+  local answers = {}
+  for answer in string.gmatch(last[2], '([^\n]*)\n') do answers[#answers + 1] = answer end
+  return {'ok', answers, tonumber(last[3])}
+end
+
+local now, soonest = now_ms(), -1
+
+-- A body that was gone while we held the entry can be held by nobody else: claiming drops such entries.
+local function is_orphan(stream, id)
+  return #redis.call('XPENDING', stream, group, id, id, 1) == 0
+    and #redis.call('XRANGE', stream, id, id, 'COUNT', 1) == 0
+end
+
+local verbs = {}
+
+function verbs.done() end
+
+function verbs.delay(number, id, argument)
+  local space = string.find(argument, ' ', 1, true)
+  local after = tonumber(string.sub(argument, 1, space - 1))
+  local member = number .. ':' .. id
+  local written = redis.pcall('HSET', KEYS[7], member, string.sub(argument, space + 1))
+  if type(written) == 'table' and written.err then return written.err end
+  written = redis.pcall('ZADD', KEYS[6], now + after, member)
+  if type(written) == 'table' and written.err then return written.err end
+  if soonest < 0 or after < soonest then soonest = after end
+end
+
+function verbs.dead(number, id, argument)
+  local parts, at = {}, 1
+  while at <= #argument do
+    local colon = string.find(argument, ':', at, true)
+    local length = tonumber(string.sub(argument, at, colon - 1))
+    parts[#parts + 1] = string.sub(argument, colon + 1, colon + length)
+    at = colon + length + 2
+  end
+  local written = redis.pcall('XADD', KEYS[5], 'MAXLEN', '~', ARGV[5], '*', unpack(parts, 1, #parts))
+  if type(written) == 'table' and written.err then return written.err end
+end
+
+local answers = {}
+for i = 6, #ARGV, 6 do
+  local number, id, deliveries = tonumber(ARGV[i]), ARGV[i + 1], tonumber(ARGV[i + 2])
+  local flag, stream = ARGV[i + 3], KEYS[tonumber(ARGV[i])]
+  local answer = 'lost'
+  if holds(stream, group, consumer, id, deliveries) or (flag == 'g' and is_orphan(stream, id)) then
+    local problem = verbs[ARGV[i + 4]](number, id, ARGV[i + 5])
+    if problem then
+      answer = string.gsub(problem, '%s+', ' ')
+    else
+      redis.call('XACK', stream, group, id)
+      redis.call('XDEL', stream, id)
+      if flag ~= '-' then redis.call('HDEL', KEYS[4], number .. ':' .. id) end
+      answer = 'ok'
+    end
+  end
+  answers[#answers + 1] = answer
+end
+redis.call('HSET', KEYS[3], 'batch', ARGV[4], 'answers', table.concat(answers, '\n') .. '\n', 'soonest', soonest)
+return {'ok', answers, soonest}

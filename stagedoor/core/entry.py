@@ -1,0 +1,52 @@
+"""An entry: one record in a stream, as bytes, before anybody has trusted it."""
+
+import attrs
+
+from stagedoor.core.codec import Fields
+from stagedoor.core.tenure import Stream, Tenure
+
+MAX_FIELDS = 64
+MAX_BYTES = 64 * 1024
+"""Names and values together; an entry carries ids, not documents."""
+
+
+@attrs.frozen
+class Entry:
+    """One record of a stream; *entry_id* is ``<ms>-<seq>``, its ms the time it was queued."""
+
+    stream: Stream
+    entry_id: str
+    fields: Fields
+
+    @property
+    def size(self) -> int:
+        """Bytes of all names and values."""
+        return sum(len(name) + len(value) for name, value in self.fields)
+
+    def value(self, name: bytes) -> bytes | None:
+        """Return the first value of this name, or None."""
+        return next((value for key, value in self.fields if key == name), None)
+
+
+@attrs.frozen
+class Claimed:
+    """One delivery as the broker hands it out: the entry, the tenure, and who crashed on it before.
+
+    *crash_log* holds one line per process that vanished while it held this entry.
+    """
+
+    entry: Entry
+    tenure: Tenure
+    crash_log: tuple[str, ...] = ()
+
+
+def queued_ms(entry_id: str) -> int:
+    """Return the Unix time in ms at which an entry of this id was added."""
+    return int(entry_id.partition("-")[0])
+
+
+def with_fields(fields: Fields, changes: dict[str, str]) -> Fields:
+    """Return the fields with some set anew; all others, also unknown ones, keep place and bytes."""
+    wanted = {name.encode(): value.encode() for name, value in changes.items()}
+    kept = tuple((name, wanted.pop(name, value)) for name, value in fields)
+    return kept + tuple(wanted.items())
