@@ -5,6 +5,7 @@ import re
 import attrs
 
 from stagedoor.errors import ConfigurationError
+from stagedoor.settings import NAME_PATTERN, NAMESPACE_PATTERN
 
 GROUP = "workers"
 POOL = "~pool"
@@ -13,13 +14,11 @@ POOL = "~pool"
 ROWS_PER_BITMAP = 8192
 """Outbox ids that share one bitmap of published rows: 1 KiB each."""
 
-_NAMESPACE = re.compile(r"[A-Za-z0-9._-]{1,32}|\{[A-Za-z0-9._-]{1,32}\}")
-_WORKER = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 def is_worker_name(name: str) -> bool:
     """Return whether a worker may be called so: it becomes part of a key and of a log line."""
-    return _WORKER.fullmatch(name) is not None
+    return re.fullmatch(NAME_PATTERN, name) is not None
 
 
 @attrs.frozen
@@ -34,7 +33,7 @@ class Keys:
 
     @namespace.validator
     def _check(self, _attribute: object, value: str) -> None:
-        if _NAMESPACE.fullmatch(value) is None:
+        if re.fullmatch(NAMESPACE_PATTERN, value) is None:
             raise ConfigurationError(
                 f"namespace: {value!r} is not allowed; take 1 to 32 letters, digits, '.', '_' or '-', "
                 "on Redis Cluster in one pair of braces, as in {jobs}"
