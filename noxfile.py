@@ -166,7 +166,7 @@ def types(session: nox.Session) -> None:
 def arch(session: nox.Session) -> None:
     """Check that the imports run one way, and that this is really checked."""
     install_all(session)
-    session.run("lint-imports")
+    session.run("lint-imports", "--no-logo")
     run_pytest(session, "tests/architecture", *session.posargs)
 
 
