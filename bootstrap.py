@@ -672,9 +672,10 @@ def fetch_source(machine: Machine, folder: Path) -> Source:
     dump = machine.run(["apt-config", "dump"])
     proxies = urllib.request.getproxies() or apt_proxies(dump.output)
     opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
+    known = list_mirrors(machine)
     silent: dict[str, str] = {}
     for source in SOURCES:
-        for mirror in list_mirrors(machine):
+        for mirror in known:
             if mirror in silent:
                 continue
             try:
@@ -683,7 +684,7 @@ def fetch_source(machine: Machine, folder: Path) -> Source:
                     return source
             except Unreachable as error:
                 silent[mirror] = str(error)
-    tried = "\n".join(f"    {mirror}: {silent.get(mirror, 'has none of them')}" for mirror in list_mirrors(machine))
+    tried = "\n".join(f"    {mirror}: {silent.get(mirror, 'has none of them')}" for mirror in known)
     raise SetupError(
         f"no source of CPython {', '.join(source.version for source in SOURCES)} could be fetched:\n{tried}\n"
         "Look at the network and at apt's sources, or install a free-threaded CPython "
@@ -707,6 +708,7 @@ def download(machine: Machine, opener: urllib.request.OpenerDirector, url: str, 
                 got += len(piece)
                 machine.say.progress(f"fetching {name}  {got / 1e6:.1f} of {total / 1e6:.1f} MB")
     except urllib.error.HTTPError as error:
+        error.close()
         if error.code in (403, 404, 410):
             return False
         raise Unreachable(f"answered {error.code} {error.reason}") from None
