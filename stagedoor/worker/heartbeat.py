@@ -1,0 +1,74 @@
+"""Heartbeat: renews every held entry, buffered ones too, so that a slow worker is never robbed."""
+
+import trio
+
+from stagedoor.broker import Deliveries, Renewal
+from stagedoor.events import EntryTrimmed, EventStream, TenureLost
+from stagedoor.worker.held import HeldDelivery, Register
+from stagedoor.worker.standing import Standing
+from stagedoor.worker.weather import Weather
+
+MOST_PER_CALL = 500
+
+
+class Heartbeat:
+    """Renews tenures, and tells handlers when theirs has lapsed."""
+
+    def __init__(
+        self,
+        deliveries: Deliveries,
+        *,
+        register: Register,
+        standing: Standing,
+        weather: Weather,
+        events: EventStream,
+        every_s: float,
+    ) -> None:
+        self._deliveries = deliveries
+        self._register = register
+        self._standing = standing
+        self._weather = weather
+        self._events = events
+        self._every_s = every_s
+        self._limiter = trio.CapacityLimiter(1)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Renew for ever.
+
+        **Cancellation**: safe anywhere; what is no longer renewed is taken over after its idle time.
+        """
+        task_status.started()
+        while True:
+            await trio.sleep(self._every_s)
+            await self.renew_once()
+
+    async def renew_once(self) -> None:
+        """Renew everything held."""
+        everything = self._register.everything()
+        for start in range(0, len(everything), MOST_PER_CALL):
+            page = everything[start : start + MOST_PER_CALL]
+            answers = await self._weather.call(
+                "renew",
+                self._deliveries.renew,
+                [held.tenure for held in page],
+                limiter=self._limiter,
+                on_failure=self._standing.failed,
+            )
+            for held, answer in zip(page, answers, strict=True):
+                self._note(held, answer)
+
+    def _note(self, held: HeldDelivery, answer: Renewal) -> None:
+        if answer is Renewal.LOST and not held.lost and self._is_still_held(held):
+            held.lost = True
+            self._events.emit(
+                TenureLost(kind=held.kind, entry_id=held.tenure.entry_id, deliveries=held.tenure.deliveries, at="renew")
+            )
+        elif answer is Renewal.GONE and not held.body_gone:
+            held.body_gone = True
+            self._events.emit(
+                EntryTrimmed(stream=held.tenure.stream.name.lower(), entry_id=held.tenure.entry_id)
+            )
+
+    def _is_still_held(self, held: HeldDelivery) -> bool:
+        """Whether it was not settled while the renewal was under way: then LOST means nothing."""
+        return held in self._register.everything()

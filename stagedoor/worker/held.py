@@ -1,0 +1,114 @@
+"""What this process holds: one object per delivery, from the claim to the settle.
+
+The register is read and written by the trio thread and by handler threads. It
+relies on single dict operations being atomic, with and without the GIL.
+"""
+
+from collections.abc import Sequence
+
+from stagedoor.core.entry import Claimed
+from stagedoor.core.handler import HandlerSpec
+from stagedoor.core.job import Job
+from stagedoor.core.tenure import Stream, Tenure
+from stagedoor.errors import JobTimeout, LeaseLost
+from stagedoor.worker.standing import Standing
+
+
+class HeldDelivery:
+    """One delivery in this process' hands.
+
+    Lives from the claim until its outcome is written or refused. *tenure* is
+    replaced when the same entry is handed to us again (see `Register.add`).
+    """
+
+    __slots__ = (
+        "_standing", "body_gone", "claimed", "deadline", "job", "lost", "run_s", "spec", "started_at", "tenure",
+    )  # fmt: skip
+
+    def __init__(self, claimed: Claimed, standing: Standing) -> None:
+        self.claimed = claimed
+        self.tenure: Tenure = claimed.tenure
+        self.job: Job | None = None
+        self.spec: HandlerSpec | None = None
+        self.lost = False
+        self.body_gone = False
+        self.started_at: float | None = None
+        self.deadline: float | None = None
+        self.run_s: float | None = None
+        self._standing = standing
+
+    @property
+    def kind(self) -> str | None:
+        """The job's kind; None for an entry that did not parse."""
+        return self.job.kind if self.job is not None else None
+
+    @property
+    def is_async(self) -> bool:
+        """Whether its handler runs as a trio task."""
+        return self.spec is not None and self.spec.is_async
+
+    @property
+    def crashes(self) -> int:
+        """How many processes have vanished while they held this job, in all its entries."""
+        carried = self.job.crashes if self.job is not None else 0
+        return carried + len(self.claimed.crash_log)
+
+    def start(self, now: float) -> None:
+        """Note that an attempt begins; *now* is monotonic seconds."""
+        self.started_at = now
+        timeout = self.spec.timeout if self.spec is not None else None
+        self.deadline = None if timeout is None else now + timeout
+
+    def check(self) -> None:
+        """Return when this attempt may go on; call it between pages, and before anything irreversible.
+
+        Raises:
+            LeaseLost: somebody else owns the entry, or this process could not show for so long
+                that it is taken for dead. Stop; what you write will be refused.
+            JobTimeout: the kind's timeout has passed. Stop; the attempt has failed.
+        """
+        if self.lost or self._standing.is_cut_off():
+            raise LeaseLost(f"entry {self.tenure.entry_id}: the tenure has lapsed")
+        if self.deadline is not None and self._standing.now() > self.deadline:
+            raise JobTimeout(f"entry {self.tenure.entry_id}: the timeout of {self.kind!r} has passed")
+
+
+class Register:
+    """All deliveries in this process' hands, by entry."""
+
+    def __init__(self, standing: Standing) -> None:
+        self._standing = standing
+        self._held: dict[tuple[Stream, str], HeldDelivery] = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def add(self, claimed: Claimed) -> HeldDelivery | None:
+        """Take a delivery in hand.
+
+        Returns:
+            The new delivery; or None when this process holds the entry already and
+            was handed it again (the group was re-created): the running one is adopted
+            under the new tenure, and nothing is started twice.
+        """
+        known = self._held.get(claimed.tenure.entry)
+        if known is not None:
+            known.tenure = claimed.tenure
+            known.lost = False
+            return None
+        held = HeldDelivery(claimed, self._standing)
+        self._held[claimed.tenure.entry] = held
+        return held
+
+    def remove(self, held: HeldDelivery) -> None:
+        """Let go of it; harmless when it is gone already."""
+        self._held.pop(held.tenure.entry, None)
+
+    def everything(self) -> list[HeldDelivery]:
+        """Return all of them, oldest claim first."""
+        return list(self._held.values())
+
+    def tenures(self) -> Sequence[Tenure]:
+        """Return all tenures, oldest claim first."""
+        return [held.tenure for held in self.everything()]
+

@@ -1,0 +1,396 @@
+"""Supervisor: the task tree, and the order in which it starts and stops. Start reading here.
+
+    run_worker
+     └ outer nursery: liveness · settler · heartbeat        stop last
+        └ middle nursery: executor (slots, handlers)         drains, bounded
+           └ inner nursery: reader · promoter · reclaimer    stop first
+
+Whoever brings work in stops before whoever does it, and whoever writes its
+outcome stops last: at every moment of a stop what is finished can be settled,
+and what is not can be released.
+"""
+
+import enum
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Awaitable, Callable, Mapping
+
+import attrs
+import trio
+
+from stagedoor.broker import Deliveries, Identity, Pulse
+from stagedoor.core.handler import HandlerSpec
+from stagedoor.core.outcome import Limits
+from stagedoor.errors import NameTaken
+from stagedoor.events import EventStream, Warned, WorkerStarted, WorkerStopped, WorkerStopping
+from stagedoor.settings import Settings
+from stagedoor.worker.executor import Clocks, Executor, MakeContext, is_gil_enabled
+from stagedoor.worker.heartbeat import Heartbeat
+from stagedoor.worker.held import Register
+from stagedoor.worker.liveness import Liveness
+from stagedoor.worker.pace import Pace
+from stagedoor.worker.promoter import Promoter
+from stagedoor.worker.reader import Reader
+from stagedoor.worker.reclaimer import Reclaimer
+from stagedoor.worker.settler import Settler
+from stagedoor.worker.standing import Standing
+from stagedoor.worker.weather import Weather
+
+RELEASE_S = 2.0
+"""The end of the grace that is kept for releasing what could not finish."""
+
+
+class ExitCode(enum.IntEnum):
+    """How the process ends."""
+
+    OK = 0
+    FAILED = 1
+    ORPHANED = 70
+    """Half the slots hold threads that do not end: only a new process gets them back."""
+
+
+class StopRequest:
+    """Somebody wants the worker to stop; asking a second time means at once."""
+
+    def __init__(self) -> None:
+        self._asked = trio.Event()
+        self._hurried = trio.Event()
+        self.why = ""
+        self.exit_code = ExitCode.OK
+
+    def ask(self, why: str, exit_code: ExitCode = ExitCode.OK) -> None:
+        """Ask the worker to drain and stop; asked again, it releases everything at once."""
+        if self._asked.is_set():
+            self._hurried.set()
+            return
+        self.why, self.exit_code = why, exit_code
+        self._asked.set()
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether a stop was asked for."""
+        return self._asked.is_set()
+
+    async def wait(self) -> None:
+        """Wait for the first request."""
+        await self._asked.wait()
+
+    async def wait_hurried(self) -> None:
+        """Wait for the second request."""
+        await self._hurried.wait()
+
+
+@attrs.frozen(kw_only=True)
+class WorkerSettings:
+    """What the worker needs of the settings; seconds and counts as named there."""
+
+    slots: int
+    read_count: int
+    read_ahead: int
+    block_ms: int
+    grace_s: float
+    liveness_ttl_s: float
+    beat_every_s: float
+    sweep_every_s: float
+    renew_every_s: float
+    reclaim_every_s: float
+    limits: Limits
+
+    @classmethod
+    def of(cls, settings: Settings) -> "WorkerSettings":
+        """Return the worker's part of all settings."""
+        own = {field.name: getattr(settings, field.name) for field in attrs.fields(cls) if field.name != "limits"}
+        limits = {field.name: getattr(settings, field.name) for field in attrs.fields(Limits)}
+        return cls(limits=Limits(**limits), **own)
+
+
+async def run_worker(
+    deliveries: Deliveries,
+    *,
+    settings: WorkerSettings,
+    identity: Identity,
+    handlers: Mapping[str, HandlerSpec],
+    make_context: MakeContext,
+    stop: StopRequest,
+    events: EventStream,
+    check_server: Callable[[], list[str]] = list,
+    companions: tuple[Callable[[], Awaitable[None]], ...] = (),
+    clocks: Clocks | None = None,
+    rng: random.Random | None = None,
+    task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
+) -> ExitCode:
+    """Run one worker until it is asked to stop, then drain.
+
+    Args:
+        deliveries: the broker; nothing has been called on it yet.
+        settings: the worker's part of the settings.
+        identity: of this process, drawn anew at its start.
+        handlers: by kind.
+        make_context: makes a handler's second argument; runs where the handler runs.
+        stop: asked by signals, by a test, or by the worker itself.
+        events: where everything that happens is told.
+        check_server: run once Redis answers; returns warnings, raises ConfigurationError.
+        companions: services to run beside the reader, stopped with it (the relay).
+        clocks: for tests.
+        rng: for jitter; for tests.
+        task_status: started with the worker's name once it reads.
+
+    Returns:
+        How the process should end.
+
+    **Cancellation**: as a crash: nothing is settled or released, others take over.
+
+    **Durability**: when it returns, every finished delivery is settled, or, where Redis could not be
+    reached within the grace, still pending; everything else is back in the pool.
+    """
+    worker = _Worker(
+        deliveries,
+        settings=settings,
+        identity=identity,
+        handlers=handlers,
+        make_context=make_context,
+        stop=stop,
+        events=events,
+        clocks=clocks or Clocks(wall=time.time, monotonic=time.monotonic),
+        rng=rng or random.Random(),  # noqa: S311 - jitter, not secrets
+    )
+    return await worker.run(check_server, companions, task_status)
+
+
+class _Worker:
+    """The services of one worker, wired once."""
+
+    def __init__(
+        self,
+        deliveries: Deliveries,
+        *,
+        settings: WorkerSettings,
+        identity: Identity,
+        handlers: Mapping[str, HandlerSpec],
+        make_context: MakeContext,
+        stop: StopRequest,
+        events: EventStream,
+        clocks: Clocks,
+        rng: random.Random,
+    ) -> None:
+        self._deliveries = deliveries
+        self._settings = settings
+        self._identity = identity
+        self._kinds = tuple(sorted(handlers))
+        self._stop = stop
+        self._events = events
+        self._is_marked_stopping = False
+        self._released = 0
+        self._join_limiter = trio.CapacityLimiter(1)
+        standing = Standing(settings.liveness_ttl_s, clocks.monotonic)
+        self._register = Register(standing)
+        self._weather = Weather(events=events, ensure_groups=deliveries.ensure_groups, rng=rng)
+        self._settler = Settler(
+            deliveries,
+            register=self._register,
+            weather=self._weather,
+            events=events,
+            wall_clock=clocks.wall,
+            on_delayed=lambda seconds: self._promoter.wake_in(seconds),
+        )
+        self._executor = Executor(
+            slots=settings.slots,
+            handlers=handlers,
+            make_context=make_context,
+            limits=settings.limits,
+            register=self._register,
+            settler=self._settler,
+            pace=Pace(settings.read_ahead),
+            events=events,
+            clocks=clocks,
+            rng=rng,
+            orphan_after_s=settings.grace_s,
+        )
+        self._reader = Reader(
+            deliveries,
+            executor=self._executor,
+            register=self._register,
+            weather=self._weather,
+            events=events,
+            read_count=settings.read_count,
+            block_ms=settings.block_ms,
+            clock=clocks.monotonic,
+        )
+        self._promoter = Promoter(
+            deliveries, weather=self._weather, events=events, on_pool=self._reader.poke, on_tick=self._tick
+        )
+        self._heartbeat = Heartbeat(
+            deliveries,
+            register=self._register,
+            standing=standing,
+            weather=self._weather,
+            events=events,
+            every_s=settings.renew_every_s,
+        )
+        self._liveness = Liveness(
+            deliveries, pulse=self._pulse, standing=standing, weather=self._weather, every_s=settings.beat_every_s
+        )
+        self._reclaimer = Reclaimer(
+            deliveries,
+            standing=standing,
+            weather=self._weather,
+            events=events,
+            sweep_every_s=settings.sweep_every_s,
+            reclaim_every_s=settings.reclaim_every_s,
+            rng=rng,
+            on_moved=self._reader.poke,
+        )
+
+    def _pulse(self) -> Pulse:
+        return Pulse(
+            slots=self._settings.slots,
+            held=len(self._register),
+            orphaned=self._executor.orphaned,
+            stopping=self._is_marked_stopping,
+        )
+
+    def _tick(self) -> None:
+        """Twice a second: give back what turned out too slow to be read ahead, and count orphans."""
+        self._executor.release_surplus()
+        if self._executor.orphaned * 2 >= self._settings.slots:
+            self._stop.ask("half the slots hold threads that do not end", ExitCode.ORPHANED)
+
+    async def run(
+        self,
+        check_server: Callable[[], list[str]],
+        companions: tuple[Callable[[], Awaitable[None]], ...],
+        task_status: trio.TaskStatus[str],
+    ) -> ExitCode:
+        try:
+            name = await self._join(check_server)
+            if name is None:
+                return self._stop.exit_code
+            async with trio.open_nursery() as outer:
+                await outer.start(self._liveness.run)
+                await outer.start(self._settler.run)
+                await outer.start(self._heartbeat.run)
+                async with trio.open_nursery() as middle:
+                    await middle.start(self._executor.run)
+                    await self._read_until_stopped(name, companions, task_status)
+                    await self._drain()
+                    middle.cancel_scope.cancel()
+                await self._leave(name)
+                outer.cancel_scope.cancel()
+        except BaseExceptionGroup as group:
+            error = _only(group)
+            if not isinstance(error, NameTaken):
+                raise error from None
+            self._events.emit(Warned(message=f"{error}; this one owns nothing any more and stops"))
+            return ExitCode.FAILED
+        return self._stop.exit_code
+
+    async def _join(self, check_server: Callable[[], list[str]]) -> str | None:
+        """Take a name once Redis answers; None when a stop was asked for before it did."""
+        name: str | None = None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_cancel_after, self._stop.wait, nursery.cancel_scope)
+            for warning in await self._weather.call("info", check_server, limiter=self._join_limiter):
+                self._events.emit(Warned(message=warning))
+            await self._weather.call("ensure_groups", self._deliveries.ensure_groups, limiter=self._join_limiter)
+            name = await self._weather.call(
+                "join", self._deliveries.join, self._identity, self._pulse(), limiter=self._join_limiter
+            )
+            nursery.cancel_scope.cancel()
+        return name
+
+    async def _read_until_stopped(
+        self, name: str, companions: tuple[Callable[[], Awaitable[None]], ...], task_status: trio.TaskStatus[str]
+    ) -> None:
+        async with trio.open_nursery() as inner:
+            await inner.start(self._reader.run)
+            await inner.start(self._promoter.run)
+            await inner.start(self._reclaimer.run)
+            for companion in companions:
+                inner.start_soon(companion)
+            self._events.emit(
+                WorkerStarted(
+                    worker=name,
+                    incarnation=self._identity.incarnation,
+                    slots=self._settings.slots,
+                    gil=is_gil_enabled(),
+                    kinds=self._kinds,
+                )
+            )
+            task_status.started(name)
+            await self._stop.wait()
+            self._is_marked_stopping = True
+            self._events.emit(
+                WorkerStopping(
+                    worker=name, why=self._stop.why, held=len(self._register), grace_s=self._settings.grace_s
+                )
+            )
+            self._reader.stop()
+            inner.cancel_scope.cancel()
+
+    async def _drain(self) -> None:
+        """Say that we stop, finish what runs, release what cannot finish in time."""
+        deadline = trio.current_time() + self._settings.grace_s - RELEASE_S
+        with trio.CancelScope(deadline=deadline) as scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_cancel_after, self._stop.wait_hurried, scope)
+                nursery.start_soon(self._liveness.beat_once)
+                await self._executor.drain()
+                scope.cancel()
+        self._released = self._executor.release_running()
+
+    async def _leave(self, name: str) -> None:
+        """Write what is owed and vanish; give up when Redis does not let us."""
+        with trio.move_on_after(RELEASE_S - 0.5):
+            await self._settler.wait_idle()
+            await self._weather.call("retire", self._deliveries.retire, limiter=self._join_limiter)
+        self._events.emit(
+            WorkerStopped(
+                worker=name, released=self._released, owed=self._settler.owed, orphaned=self._executor.orphaned
+            )
+        )
+
+
+async def _cancel_after(wait: Callable[[], Awaitable[None]], scope: trio.CancelScope) -> None:
+    await wait()
+    scope.cancel()
+
+
+def _only(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the error in nested groups of one; a group of several stays a group.
+
+    Nurseries wrap even a single error; the caller should see what happened, not where.
+    """
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+async def watch_signals(
+    stop: StopRequest,
+    grace_s: float,
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Turn SIGTERM and SIGINT into stop requests, for as long as the process lives.
+
+    The receiver stays open through the whole drain: leaving it would restore the
+    default action, and the second SIGTERM would kill the draining process. The first
+    signal also starts the clock after which the process ends whatever its threads do.
+    """
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        task_status.started()
+        async for number in signals:
+            if not stop.is_asked:
+                _end_process_after(grace_s)
+            stop.ask(signal.Signals(number).name)
+
+
+def _end_process_after(seconds: float) -> None:
+    """End this process at its deadline: threads cannot be killed, a process can."""
+    timer = threading.Timer(seconds, os._exit, [int(ExitCode.FAILED)])
+    timer.daemon = True
+    timer.start()
