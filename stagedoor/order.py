@@ -100,3 +100,32 @@ class Order:
             if candidate.id == position_id:
                 return candidate
         raise KeyError(position_id)
+
+
+@attrs.frozen(kw_only=True)
+class NewPosition:
+    """One admission that is about to be ordered; its token is made when it is placed."""
+
+    id: int
+    holder: str
+    category: str
+    amount_minor: int
+    seat: Seat | None = None
+    addon_to: int | None = None
+
+
+@attrs.frozen(kw_only=True)
+class NewOrder:
+    """An order that is about to be placed: one line of ``orders.jsonl``.
+
+    *order_id* None lets the order book choose one.
+    """
+
+    event: Event
+    locale: str
+    currency: str
+    buyer: str
+    positions: tuple[NewPosition, ...]
+    order_id: int | None = None
+    receipt_number: str | None = None
+    taxes: tuple[TaxLine, ...] = ()
