@@ -16,7 +16,7 @@ class StagedoorError(Exception):
 # -- what a handler says ------------------------------------------------------
 
 
-class Retry(StagedoorError):  # noqa: N818 - reads as what it asks for: raise stagedoor.Retry(after=5)
+class Retry(StagedoorError):
     """Run this job again later; counts as an attempt.
 
     Args:
@@ -28,7 +28,7 @@ class Retry(StagedoorError):  # noqa: N818 - reads as what it asks for: raise st
         self.after = after
 
 
-class Permanent(StagedoorError):  # noqa: N818 - reads as what it says: raise stagedoor.Permanent("no such event")
+class Permanent(StagedoorError):
     """This job can never succeed: dead-letter it now, with the reason."""
 
 

@@ -93,7 +93,7 @@ class Settings:
 
     redis_url: str = _setting("redis://127.0.0.1:6379/0", _text, "Redis: redis://, rediss:// or unix://")
     orders_url: str = _setting("sqlite:///stagedoor.db", _text, "the order book's database, as SQLAlchemy writes it")
-    tickets_dir: Path = _setting(Path("tickets"), Path, "the folder of the ticket files, shared by all hosts")
+    tickets_dir: Path = _setting(lambda: Path("tickets"), Path, "the folder of the ticket files, shared by all hosts")
     namespace: str = _setting(
         "jobs",
         _matching(NAMESPACE_PATTERN, "1 to 32 letters, digits, '.', '_', '-', on Redis Cluster in braces"),
@@ -154,10 +154,11 @@ class Settings:
             try:
                 values[name] = FIELDS[name].metadata["parse"](text)
             except ValueError as error:
-                problems.append(f"{source}: {ascii(text)} is not allowed; take {error}")
-        if not problems:
-            settings = cls(**values)
-            problems = _contradictions(settings)
+                problems.append(f"{source}: {text!a} is not allowed; take {error}")
+        if problems:
+            raise ConfigurationError(problems)
+        settings = cls(**values)
+        problems = _contradictions(settings)
         if problems:
             raise ConfigurationError(problems)
         return settings
@@ -193,8 +194,8 @@ def _contradictions(settings: Settings) -> list[str]:
     problems = []
     if settings.beat_every_s * 2 > settings.liveness_ttl_s:
         problems.append(
-            f"beat_every_s: {settings.beat_every_s:g} is more than half of liveness_ttl_s ({settings.liveness_ttl_s:g}); "
-            "one late beat would make a live worker lapse"
+            f"beat_every_s: {settings.beat_every_s:g} is more than half of liveness_ttl_s "
+            f"({settings.liveness_ttl_s:g}); one late beat would make a live worker lapse"
         )
     if settings.renew_every_s * 3 > settings.reclaim_idle_s:
         problems.append(

@@ -65,9 +65,7 @@ class Heartbeat:
             )
         elif answer is Renewal.GONE and not held.body_gone:
             held.body_gone = True
-            self._events.emit(
-                EntryTrimmed(stream=held.tenure.stream.name.lower(), entry_id=held.tenure.entry_id)
-            )
+            self._events.emit(EntryTrimmed(stream=held.tenure.stream.name.lower(), entry_id=held.tenure.entry_id))
 
     def _is_still_held(self, held: HeldDelivery) -> bool:
         """Whether it was not settled while the renewal was under way: then LOST means nothing."""

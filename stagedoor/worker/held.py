@@ -111,4 +111,3 @@ class Register:
     def tenures(self) -> Sequence[Tenure]:
         """Return all tenures, oldest claim first."""
         return [held.tenure for held in self.everything()]
-

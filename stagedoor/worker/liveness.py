@@ -43,9 +43,7 @@ class Liveness:
 
     async def beat_once(self) -> None:
         """Beat once."""
-        await self._weather.call(
-            "beat", self._beat, limiter=self._limiter, on_failure=self._standing.failed
-        )
+        await self._weather.call("beat", self._beat, limiter=self._limiter, on_failure=self._standing.failed)
         self._standing.beat_succeeded()
 
     def _beat(self) -> None:

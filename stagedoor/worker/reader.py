@@ -119,7 +119,7 @@ class Reader:
                 return await trio.to_thread.run_sync(self._deliveries.wait, self._block_ms, limiter=self._limiter)
             except (BrokerUnavailable, GroupMissing):
                 self._note_lost_reply()
-                return ReadReply(())
+        return ReadReply(())
 
     async def _unblock_when_poked(self, done: trio.Event) -> None:
         try:

@@ -155,7 +155,7 @@ async def run_worker(
         stop=stop,
         events=events,
         clocks=clocks or Clocks(wall=time.time, monotonic=time.monotonic),
-        rng=rng or random.Random(),  # noqa: S311 - jitter, not secrets
+        rng=rng or random.Random(),
     )
     return await worker.run(check_server, companions, task_status)
 
@@ -194,7 +194,7 @@ class _Worker:
             weather=self._weather,
             events=events,
             wall_clock=clocks.wall,
-            on_delayed=lambda seconds: self._promoter.wake_in(seconds),
+            on_delayed=self._on_delayed,
         )
         self._executor = Executor(
             slots=settings.slots,
@@ -243,6 +243,9 @@ class _Worker:
             rng=rng,
             on_moved=self._reader.poke,
         )
+
+    def _on_delayed(self, seconds: float) -> None:
+        self._promoter.wake_in(seconds)
 
     def _pulse(self) -> Pulse:
         return Pulse(
