@@ -25,8 +25,8 @@ MIN_VALKEY = (7, 2)
 
 _SCHEMES = ("redis", "rediss", "unix")
 _WEATHER = ("LOADING", "READONLY", "MISCONF", "OOM", "NOAUTH", "CLUSTERDOWN", "MOVED", "ASK", "TRYAGAIN",
-            "MASTERDOWN", "NOREPLICAS", "BUSY ", "WRONGPASS", "NOPERM")  # fmt: skip
-_NO_GROUP = ("NOGROUP", "no such key", "requires the key to exist", "key no longer exists")
+            "MASTERDOWN", "NOREPLICAS", "BUSY", "WRONGPASS", "NOPERM", "UNBLOCKED")  # fmt: skip
+_NO_GROUP = ("no such key", "requires the key to exist", "key no longer exists")
 
 
 @contextmanager
@@ -36,16 +36,20 @@ def mapped_errors() -> Iterator[None]:
         yield
     except redis.exceptions.ResponseError as error:
         raise _of_response(error) from error
+    except redis.exceptions.DataError as error:
+        raise BrokerError(f"these arguments cannot be sent to Redis: {error}") from error
     except (redis.exceptions.RedisError, OSError) as error:
         raise BrokerUnavailable(f"{type(error).__name__}: {error}") from error
 
 
 def _of_response(error: redis.exceptions.ResponseError) -> BrokerError:
-    text = f"{getattr(error, 'error_code', None) or ''} {error}".strip()
-    if any(mark in text for mark in _NO_GROUP):
+    # redis-py takes the code off the text of the errors that it has classes for, so both are asked.
+    text = str(error) or type(error).__name__
+    code = text.partition(" ")[0]
+    if code == "NOGROUP" or any(mark in text for mark in _NO_GROUP):
         return GroupMissing(text)
-    if isinstance(error, _WEATHER_CLASSES) or any(mark in text for mark in _WEATHER) or "UNBLOCKED" in text:
-        return BrokerUnavailable(text)
+    if code in _WEATHER or isinstance(error, _WEATHER_CLASSES):
+        return BrokerUnavailable(text if code in _WEATHER else f"{type(error).__name__}: {text}")
     return BrokerError(text)
 
 
@@ -54,7 +58,14 @@ _WEATHER_CLASSES = (
     redis.exceptions.ReadOnlyError,
     redis.exceptions.NoPermissionError,
     redis.exceptions.ClusterError,
+    redis.exceptions.AskError,
+    redis.exceptions.TryAgainError,
 )
+
+
+def send(client: "redis.Redis", *command: Any) -> Any:
+    """Send one command and return its reply; errors are redis-py's, for `mapped_errors`."""
+    return client.execute_command(*command)  # type: ignore[no-untyped-call]  # redis-py leaves this one untyped
 
 
 def read_script(name: str) -> str:
@@ -76,9 +87,9 @@ class Script:
         """Run it once; a lost script cache costs one more round trip, never an error."""
         with mapped_errors():
             try:
-                return client.execute_command("EVALSHA", self._sha, len(keys), *keys, *args)
+                return send(client, "EVALSHA", self._sha, len(keys), *keys, *args)
             except redis.exceptions.NoScriptError:
-                return client.execute_command("EVAL", self._text, len(keys), *keys, *args)
+                return send(client, "EVAL", self._text, len(keys), *keys, *args)
 
 
 def _sha1(text: str) -> str:
@@ -106,15 +117,13 @@ class Link:
             BrokerUnavailable: it cannot be asked now.
         """
         with mapped_errors():
-            info: dict[str, Any] = self.patient.info()  # type: ignore[assignment]  # redis-py: sync or awaitable
+            info: dict[str, Any] = self.patient.info()
         _check_version(info)
         policy = str(info.get("maxmemory_policy", "noeviction"))
         if policy == "noeviction":
             return []
-        return [
-            f"Redis evicts keys when it is full (maxmemory-policy is {policy!r}): queued jobs can vanish; "
-            "set maxmemory-policy noeviction"
-        ]
+        what = f"Redis evicts keys when it is full (maxmemory-policy is {policy!r}): queued jobs can vanish"
+        return [f"{what}; set maxmemory-policy noeviction"]
 
     def close(self) -> None:
         """Close all connections."""
@@ -166,17 +175,23 @@ def _client(url: str, timeout_s: float) -> "redis.Redis":
     )
 
 
+_ID_UNKNOWN = -1
+"""The user may not ask for it: such a connection is ended by its socket."""
+
+
 class BlockedRead:
     """A connection of its own for the blocked read, which `unblock` can end from another thread.
+
+    It is one connection for good, connected anew after each failure: a pool counts what it
+    has made, never what was dropped, and would refuse the hundredth reconnect for ever.
 
     The connection's id is asked for at each connect, on that very connection:
     an id from before a reconnect may be somebody else's by now.
     """
 
     def __init__(self, client: "redis.Redis", quick: "redis.Redis") -> None:
-        self._client = client
         self._quick = quick
-        self._connection: Any = None
+        self._connection: Any = client.connection_pool.make_connection()
         self._id = 0
         self._blocked = threading.Event()
 
@@ -203,25 +218,28 @@ class BlockedRead:
         """
         if not self._blocked.is_set():
             return
+        if self._id == _ID_UNKNOWN:
+            self._shut_socket()
+            return
         try:
             with mapped_errors():
-                self._quick.execute_command("CLIENT", "UNBLOCK", self._id, "TIMEOUT")
+                send(self._quick, "CLIENT", "UNBLOCK", self._id, "TIMEOUT")
         except BrokerError:
             self._shut_socket()
 
     def disconnect(self) -> None:
         """Drop the connection; the next command makes a new one."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.disconnect()
+        self._id = 0
+        self._connection.disconnect()
 
     def _connected(self) -> Any:
-        if self._connection is None:
-            connection: Any = self._client.connection_pool.make_connection()
-            connection.connect()
-            connection.send_command("CLIENT", "ID")
-            self._id = int(connection.read_response())
-            self._connection = connection
+        if self._id == 0:
+            self._connection.connect()
+            self._connection.send_command("CLIENT", "ID")
+            try:
+                self._id = int(self._connection.read_response())
+            except redis.exceptions.NoPermissionError:
+                self._id = _ID_UNKNOWN
         return self._connection
 
     def _shut_socket(self) -> None:
