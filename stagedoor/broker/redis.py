@@ -9,7 +9,8 @@ from typing import Any, cast
 
 import attrs
 
-from stagedoor.broker.connection import BlockedRead, Link, Script, mapped_errors
+from stagedoor.broker.bodies import dead_letter, delayed_body, fields_to_move
+from stagedoor.broker.connection import BlockedRead, Link, Script, mapped_errors, send
 from stagedoor.broker.deliveries import (
     Answer,
     Answers,
@@ -24,8 +25,8 @@ from stagedoor.broker.deliveries import (
     Trimmed,
 )
 from stagedoor.broker.publishing import OutboxEntry, Published, PublishReply
-from stagedoor.core.codec import pack, pack_fields, pair_up
-from stagedoor.core.entry import MAX_BYTES, MAX_FIELDS, Claimed, Entry, with_fields
+from stagedoor.core.codec import pack, pair_up
+from stagedoor.core.entry import Claimed, Entry
 from stagedoor.core.keys import GROUP, ROWS_PER_BITMAP, Keys
 from stagedoor.core.outcome import Dead, Done, RetryLater, UnknownKind
 from stagedoor.core.tenure import Stream, Tenure
@@ -89,7 +90,7 @@ class RedisDeliveries:
     def _create_group(self, key: str) -> bool:
         try:
             with mapped_errors():
-                self._link.quick.execute_command("XGROUP", "CREATE", key, GROUP, "0", "MKSTREAM")
+                send(self._link.quick, "XGROUP", "CREATE", key, GROUP, "0", "MKSTREAM")
         except BrokerError as error:
             if "BUSYGROUP" in str(error):
                 return False
@@ -135,11 +136,9 @@ class RedisDeliveries:
 
     def retire(self) -> None:
         """Give everything back and vanish."""
-        args = [GROUP, self._name, self._me.incarnation, MOST_PER_MOVE, self._settings.dead_maxlen]
-        while True:
-            reply = self._patiently("retire", [*self._streams, self._keys.worker(self._name), self._keys.dead], args)
-            if reply[0] != b"more":
-                return
+        args = [MOST_PER_MOVE, self._settings.dead_maxlen]
+        while self._fenced("retire", [*self._mine, self._keys.dead], args, patient=True)[0] == b"more":
+            pass
 
     # -- reading ------------------------------------------------------------------
 
@@ -161,7 +160,9 @@ class RedisDeliveries:
         )  # fmt: skip
         by_key = {self._keys.stream.encode(): 1, self._keys.critical.encode(): 2}
         claimed = [
-            _claimed(by_key[key], entry_id, 1, b"", flat) for key, entries in _pairs(reply) for entry_id, flat in entries
+            _claimed(by_key[key], entry_id, 1, b"", flat)
+            for key, entries in _pairs(reply)
+            for entry_id, flat in entries
         ]
         return ReadReply(tuple(claimed))
 
@@ -179,7 +180,9 @@ class RedisDeliveries:
                 with mapped_errors():
                     page: Any = self._link.patient.xpending_range(key, GROUP, start, "+", MOST_PER_MOVE, self._name)
                 rows = [(row["message_id"].decode(), row["times_delivered"]) for row in page]
-                strangers = [Tenure(stream, entry_id, count) for entry_id, count in rows if (stream, entry_id) not in known]
+                strangers = [
+                    Tenure(stream, entry_id, count) for entry_id, count in rows if (stream, entry_id) not in known
+                ]
                 released += self.release([Claimed(Entry(stream, t.entry_id, ()), t) for t in strangers])
                 if len(rows) < MOST_PER_MOVE:
                     break
@@ -218,9 +221,8 @@ class RedisDeliveries:
             return 0
         args: list[Any] = []
         for one in claimed:
-            flat = [part for pair in one.entry.fields for part in pair]
-            if len(flat) > 2 * MAX_FIELDS or one.entry.size > MAX_BYTES:
-                flat = []
+            fields = () if one.entry.is_oversized or not one.entry.fields else fields_to_move(one.entry, one.crash_log)
+            flat = [part for pair in fields for part in pair]
             args += [one.tenure.stream.value, one.tenure.entry_id, one.tenure.deliveries, len(flat), *flat]
         reply = self._fenced("release", self._mine, args, patient=True)
         return sum(word == b"ok" for word in reply[1])
@@ -228,7 +230,7 @@ class RedisDeliveries:
     # -- for everybody ----------------------------------------------------------------
 
     def sweep(self) -> Swept:
-        """Sweep once, and again while there is more."""
+        """Sweep once, and again while there is more: entries to move, or consumers that were not asked about."""
         workers: list[tuple[str, int, bool]] = []
         trimmed: tuple[Trimmed, ...] = ()
         while True:
@@ -242,7 +244,7 @@ class RedisDeliveries:
             self._known_consumers = [name.decode("utf-8", "replace") for name in found]
             workers += [(name.decode("utf-8", "replace"), count, crash == 1) for name, count, crash in swept]
             trimmed += _trimmed(gone)
-            if more == 0:
+            if more == 0 and set(names) >= set(self._known_consumers):
                 return Swept(tuple(workers), trimmed)
 
     def reclaim(self) -> Reclaimed:
@@ -382,40 +384,14 @@ def _verb(settlement: Settlement, consumer: str) -> tuple[str, bytes]:
         case Done():
             return "done", b""
         case RetryLater(after_s, attempt, _error):
-            return "delay", _delayed(settlement, after_s, {"attempt": str(attempt)})
+            return "delay", _delay(after_s, delayed_body(settlement, {"attempt": str(attempt)}))
         case UnknownKind(after_s, hops):
-            return "delay", _delayed(settlement, after_s, {"hops": str(hops)})
-        case Dead(reason, error):
-            return "dead", _dead_letter(settlement, reason.value, error, consumer)
+            return "delay", _delay(after_s, delayed_body(settlement, {"hops": str(hops)}))
+        case Dead() as dead:
+            return "dead", pack(part for pair in dead_letter(settlement, dead, consumer) for part in pair)
         case outcome:
             raise TypeError(f"{outcome!r} is not written by settle")
 
 
-def _delayed(settlement: Settlement, after_s: float, changes: dict[str, str]) -> bytes:
-    entry = Entry(settlement.tenure.stream, settlement.tenure.entry_id, settlement.fields)
-    crashes = int(entry.value(b"crashes") or 0) + len(settlement.crash_log)
-    carried = {"origin": (entry.value(b"origin") or entry.entry_id.encode()).decode(), **changes}
-    if crashes:
-        carried["crashes"] = str(crashes)
-    flat = [part for pair in with_fields(settlement.fields, carried) for part in pair]
-    body = pack([str(entry.stream.value).encode(), *flat])
+def _delay(after_s: float, body: bytes) -> bytes:
     return b"%d %b" % (max(0, round(after_s * 1000)), body)
-
-
-def _dead_letter(settlement: Settlement, reason: str, error: str, consumer: str) -> bytes:
-    tenure = settlement.tenure
-    packed = pack_fields(settlement.fields)
-    letter = {
-        "reason": reason,
-        "error": error,
-        "stream": str(tenure.stream.value),
-        "entry_id": tenure.entry_id,
-        "consumer": consumer,
-        "deliveries": str(tenure.deliveries),
-        "history": "\n".join(settlement.crash_log),
-        "fields_bytes": str(len(packed)),
-    }
-    text = [part.encode("utf-8", "backslashreplace") for pair in letter.items() for part in pair]
-    return pack([*text, b"fields", packed[:MAX_BYTES]])
-
-

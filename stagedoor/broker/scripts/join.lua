@@ -16,7 +16,7 @@
 -- ARGV[8…] field names and values of the new record
 -- Reply    {'ok', moved, trimmed}: the name is the caller's; or {'more', moved, trimmed}: call again;
 --          or {'live'}: a live process has the name. trimmed = list of {stream number, id}
--- Invariant: when the name is taken, nothing is pending under it.
+-- Invariant: when the name is taken, nothing is pending under it (but what could not be buried: see _pool.lua).
 -- Fence: the old record's beat by Redis' clock, or its incarnation proved dead.
 -- Cost: O(most · log pending).
 -- include: _fence.lua
@@ -24,19 +24,18 @@
 local group, consumer, most = ARGV[1], ARGV[2], tonumber(ARGV[6])
 local old = redis.call('HMGET', KEYS[3], 'incarnation', 'beat', 'stopping')
 local now = now_ms()
-if old[1] and old[1] ~= ARGV[3] and old[1] ~= ARGV[5] and math.abs(now - tonumber(old[2] or '0')) <= tonumber(ARGV[4]) then
-  return {'live'}
-end
+local beats = math.abs(now - (tonumber(old[2]) or 0)) <= tonumber(ARGV[4])
+if old[1] and beats and old[1] ~= ARGV[3] and old[1] ~= ARGV[5] then return {'live'} end
 
 local crash = {KEYS[4], old[1] or 'unknown', now .. ' ' .. consumer .. ' ' .. (old[1] or 'unknown')}
 if old[1] == ARGV[3] or old[3] == '1' then crash = nil end
 local moved, trimmed = 0, {}
 for number = 1, 2 do
   redis.call('XGROUP', 'CREATECONSUMER', KEYS[number], group, consumer)
-  local count, gone = move_to_pool(KEYS[number], group, consumer, most, number, KEYS[5], ARGV[7], crash)
+  local count, gone, more = move_to_pool(KEYS[number], group, consumer, most, number, KEYS[5], ARGV[7], crash)
   moved = moved + count
   for _, id in ipairs(gone) do trimmed[#trimmed + 1] = {number, id} end
-  if count + #gone == most then return {'more', moved, trimmed} end
+  if more then return {'more', moved, trimmed} end
 end
 redis.call('DEL', KEYS[3])
 redis.call('HSET', KEYS[3], 'incarnation', ARGV[3], 'beat', now, unpack(ARGV, 8, #ARGV))

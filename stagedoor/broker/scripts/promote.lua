@@ -22,33 +22,49 @@ local group, now = ARGV[1], now_ms()
 local function unpacked(body)
   local parts, at = {}, 1
   while at <= #body do
-    local colon = string.find(body, ':', at, true)
-    local length = colon and tonumber(string.sub(body, at, colon - 1))
-    if not length or string.sub(body, colon + length + 1, colon + length + 1) ~= ',' then return nil end
+    local digits = string.match(body, '^(%d+):', at)
+    local colon, length = at + #(digits or ''), tonumber(digits)
+    if not digits or #digits > 9 or string.sub(body, colon + length + 1, colon + length + 1) ~= ',' then return nil end
     parts[#parts + 1] = string.sub(body, colon + 1, colon + length)
     at = colon + length + 2
   end
   local stream = KEYS[tonumber(parts[1])]
-  if #parts < 3 or #parts % 2 == 0 or (stream ~= KEYS[1] and stream ~= KEYS[2]) then return nil end
+  -- More than 1,000 fields nobody of ours has written, and Lua cannot pass many thousands on.
+  if #parts < 3 or #parts > 2001 or #parts % 2 == 0 or (stream ~= KEYS[1] and stream ~= KEYS[2]) then return nil end
   return stream, parts
 end
 
-local moved, broken = 0, 0
-for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', now, 'LIMIT', 0, ARGV[2])) do
+-- Makes a dead letter of a member without a usable body; returns whether it could.
+local function bury_broken(member, body)
+  local written = redis.pcall('XADD', KEYS[5], 'MAXLEN', '~', ARGV[3], '*', 'reason', 'malformed',
+    'error', 'the delayed body is missing or cannot be unpacked',
+    'stream', '', 'entry_id', member, 'consumer', '', 'fields', string.sub(body or '', 1, 65536))
+  return type(written) ~= 'table' or not written.err
+end
+
+-- Puts one due member where it belongs: 'moved', 'broken' (buried), or 'stuck'.
+local function place(member)
   local body = redis.call('HGET', KEYS[4], member)
   local stream, parts
   if body then stream, parts = unpacked(body) end
   if stream then
     redis.call('XADD', stream, '*', unpack(parts, 2, #parts))
-    moved = moved + 1
-  else
-    redis.call('XADD', KEYS[5], 'MAXLEN', '~', ARGV[3], '*', 'reason', 'malformed',
-      'error', 'the delayed body is missing or cannot be unpacked',
-      'stream', '', 'entry_id', member, 'consumer', '', 'fields', body or '')
-    broken = broken + 1
+    return 'moved'
   end
-  redis.call('ZREM', KEYS[3], member)
-  redis.call('HDEL', KEYS[4], member)
+  return bury_broken(member, body) and 'broken' or 'stuck'
+end
+
+local count = {moved = 0, broken = 0, stuck = 0}
+for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', now, 'LIMIT', 0, ARGV[2])) do
+  local became = place(member)
+  count[became] = count[became] + 1
+  if became == 'stuck' then
+    -- The dead letters are no stream: keep it, out of the way of the others, and try again in a minute.
+    redis.call('ZADD', KEYS[3], now + 60000, member)
+  else
+    redis.call('ZREM', KEYS[3], member)
+    redis.call('HDEL', KEYS[4], member)
+  end
 end
 
 local wait, first = -1, redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')
@@ -61,4 +77,4 @@ for number = 1, 2 do
     if of[1] == '~pool' then pool = pool + tonumber(of[2]) end
   end
 end
-return {moved, wait, pool, broken}
+return {count.moved, wait, pool, count.broken}

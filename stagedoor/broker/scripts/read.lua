@@ -34,9 +34,9 @@ local function take_from_pool(number)
     local id, deliveries = pooled[1], pooled[4]
     local body = redis.call('XRANGE', KEYS[number], id, id, 'COUNT', 1)
     if #body == 0 then
-      bury_trimmed(KEYS[5], ARGV[6], number, id, '~pool')
-      redis.call('XACK', KEYS[number], group, id)
-      trimmed[#trimmed + 1] = {number, id}
+      if bury_trimmed(KEYS[number], group, number, id, '~pool', KEYS[5], ARGV[6]) then
+        trimmed[#trimmed + 1] = {number, id}
+      end
     else
       redis.call('XCLAIM', KEYS[number], group, consumer, 0, id)
       local log = redis.call('HGET', KEYS[4], number .. ':' .. id) or ''

@@ -6,15 +6,33 @@
 -- ARGV[1]  group
 -- ARGV[2]  idle in ms
 -- ARGV[3]  cursor, '0-0' to begin, else what the last reply said
--- ARGV[4]  most, entries per call
+-- ARGV[4]  most, entries of the list to look at per call
 -- ARGV[5]  dead_maxlen, entries
 -- ARGV[6]  stream number, for the dead letters
 -- Reply    {cursor, moved, trimmed}: cursor '0-0' when the list was walked to its end,
 --          moved = how many entries, trimmed = ids whose bodies were gone: lost jobs, now dead letters
 -- Invariant: delivery counts do not change.
--- Fence: none is needed: live workers renew six times within the idle time.
+-- Fence: the idle time: live workers renew six times within it.
 -- Cost: O(most · log pending).
 -- include: _pool.lua
-local reply = redis.call('XAUTOCLAIM', KEYS[1], ARGV[1], '~pool', ARGV[2], ARGV[3], 'COUNT', ARGV[4], 'JUSTID')
-for _, id in ipairs(reply[3]) do bury_trimmed(KEYS[2], ARGV[5], ARGV[6], id, '') end
-return {reply[1], #reply[2], reply[3]}
+-- Not XAUTOCLAIM: that drops an entry without a body at once, however busy its owner, who would lose a
+-- retry that only it can still write.
+local stream, group, cursor = KEYS[1], ARGV[1], ARGV[3]
+local start = cursor == '0-0' and '-' or '(' .. cursor
+local page = redis.call('XPENDING', stream, group, start, '+', ARGV[4])
+local idle, trimmed = {}, {}
+for _, row in ipairs(page) do
+  local id, consumer = row[1], row[2]
+  local is_pooled, is_idle = consumer == '~pool', row[3] >= tonumber(ARGV[2])
+  if (is_pooled or is_idle) and #redis.call('XRANGE', stream, id, id, 'COUNT', 1) == 0 then
+    if bury_trimmed(stream, group, ARGV[6], id, consumer, KEYS[2], ARGV[5]) then trimmed[#trimmed + 1] = id end
+  elseif is_idle and not is_pooled then
+    idle[#idle + 1] = id
+  end
+end
+if #idle > 0 then
+  idle[#idle + 1] = 'JUSTID'
+  redis.call('XCLAIM', stream, group, '~pool', 0, unpack(idle, 1, #idle))
+  idle[#idle] = nil
+end
+return {#page == tonumber(ARGV[4]) and page[#page][1] or '0-0', #idle, trimmed}

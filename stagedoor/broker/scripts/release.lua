@@ -7,8 +7,8 @@
 -- ARGV[1]  group
 -- ARGV[2]  consumer, the caller's name
 -- ARGV[3]  incarnation of the caller
--- ARGV[4…] per delivery: stream number, id, deliveries, n, then n field names and values
---          (n = 0: too large to send; where the body is gone too, the entry is lost)
+-- ARGV[4…] per delivery: stream number, id, deliveries, n, then n field names and values with which a
+--          body that is gone is added anew (n = 0: nothing to send, or too large; such an entry stays pending)
 -- Reply    {'absent'} or {'taken'}: nothing was released; or
 --          {'ok', answers}: one word per delivery: 'ok', or 'lost' (the tenure has lapsed)
 -- Invariant: every entry released is in the pool, or, where its body was gone, in the stream anew.

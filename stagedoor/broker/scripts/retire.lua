@@ -22,10 +22,14 @@ local why = refused(KEYS[3], ARGV[3])
 if why then return {why} end
 local moved = 0
 for number = 1, 2 do
-  local count, gone = move_to_pool(KEYS[number], group, consumer, most, number, KEYS[4], ARGV[5], nil)
+  local count, _, more = move_to_pool(KEYS[number], group, consumer, most, number, KEYS[4], ARGV[5], nil)
   moved = moved + count
-  if count + #gone == most then return {'more', moved} end
+  if more then return {'more', moved} end
 end
-for number = 1, 2 do redis.call('XGROUP', 'DELCONSUMER', KEYS[number], group, consumer) end
+for number = 1, 2 do
+  if #redis.call('XPENDING', KEYS[number], group, '-', '+', 1, consumer) == 0 then
+    redis.call('XGROUP', 'DELCONSUMER', KEYS[number], group, consumer)
+  end
+end
 redis.call('DEL', KEYS[3])
 return {'ok', moved}

@@ -35,10 +35,23 @@ if last[1] == ARGV[4] then
   for answer in string.gmatch(last[2], '([^\n]*)\n') do answers[#answers + 1] = answer end
   return {'ok', answers, tonumber(last[3])}
 end
+-- A repeat that comes late, after its caller has gone on to the next batch: nobody reads this reply.
+if last[1] and tonumber(last[1]) > tonumber(ARGV[4]) then
+  local answers = {}
+  for _ = 6, #ARGV, 6 do answers[#answers + 1] = 'lost' end
+  return {'ok', answers, -1}
+end
+-- A missing group must show before anything is written: a batch fails as a whole or is answered as a whole.
+local asked = {}
+for i = 6, #ARGV, 6 do
+  if not asked[ARGV[i]] then redis.call('XPENDING', KEYS[tonumber(ARGV[i])], group, '-', '+', 1) end
+  asked[ARGV[i]] = true
+end
 
 local now, soonest = now_ms(), -1
 
 -- A body that was gone while we held the entry can be held by nobody else: claiming drops such entries.
+-- It may have been buried since (a reclaim cannot see that we live); the job goes on all the same.
 local function is_orphan(stream, id)
   return #redis.call('XPENDING', stream, group, id, id, 1) == 0
     and #redis.call('XRANGE', stream, id, id, 'COUNT', 1) == 0
@@ -83,7 +96,7 @@ for i = 6, #ARGV, 6 do
     else
       redis.call('XACK', stream, group, id)
       redis.call('XDEL', stream, id)
-      if flag ~= '-' then redis.call('HDEL', KEYS[4], number .. ':' .. id) end
+      if flag ~= '-' then redis.pcall('HDEL', KEYS[4], number .. ':' .. id) end
       answer = 'ok'
     end
   end

@@ -34,15 +34,15 @@ for number = 1, 2 do
     end
     if named[name] and name ~= '~pool' then
       local record = redis.call('HMGET', named[name], 'incarnation', 'beat', 'stopping')
-      local lapsed = not record[1] or math.abs(now - tonumber(record[2] or '0')) > ttl
+      local lapsed = not record[1] or math.abs(now - (tonumber(record[2]) or 0)) > ttl
       if lapsed and pending > 0 then
         local who = record[1] or 'unknown'
         local crash = nil
         if record[3] ~= '1' then crash = {KEYS[3], who, now .. ' ' .. name .. ' ' .. who} end
-        local count, gone = move_to_pool(KEYS[number], group, name, most, number, KEYS[4], ARGV[5], crash)
+        local count, gone, again = move_to_pool(KEYS[number], group, name, most, number, KEYS[4], ARGV[5], crash)
         swept[#swept + 1] = {name, count, crash and 1 or 0}
         for _, id in ipairs(gone) do trimmed[#trimmed + 1] = {number, id} end
-        if count + #gone == most then more = 1 end
+        if again then more = 1 end
       elseif lapsed and not record[1] and idle > forget then
         redis.call('XGROUP', 'DELCONSUMER', KEYS[number], group, name)
       end
