@@ -7,7 +7,7 @@ _LARGEST_EXPONENT = 60
 
 
 def exponential_s(attempt: int, base_s: float, cap_s: float) -> float:
-    """Return the longest wait in seconds after this attempt: base · 2^(attempt−1), at most the cap.
+    """Return the longest wait in seconds after this attempt: base · 2^(attempt - 1), at most the cap.
 
     Args:
         attempt: the attempt that failed, from 1; any size, also absurd ones, is safe.

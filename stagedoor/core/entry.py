@@ -9,6 +9,10 @@ MAX_FIELDS = 64
 MAX_BYTES = 64 * 1024
 """Names and values together; an entry carries ids, not documents."""
 
+_ADDED_FIELDS = frozenset((b"attempt", b"origin", b"hops", b"crashes"))
+_ADDED_BYTES = 40
+"""The longest that we write: two numbers of 19 digits and a dash. Past it somebody else wrote the value."""
+
 
 @attrs.frozen
 class Entry:
@@ -22,6 +26,22 @@ class Entry:
     def size(self) -> int:
         """Bytes of all names and values."""
         return sum(len(name) + len(value) for name, value in self.fields)
+
+    @property
+    def produced(self) -> tuple[int, int]:
+        """How many fields and bytes its producer wrote: what we add at a retry must not make it too large."""
+        added = {
+            name: len(name) + min(len(value), _ADDED_BYTES) for name, value in self.fields if name in _ADDED_FIELDS
+        }
+        return len(self.fields) - len(added), self.size - sum(added.values())
+
+    @property
+    def is_oversized(self) -> bool:
+        """Whether it has more fields or bytes than an entry may have."""
+        if len(self.fields) <= MAX_FIELDS and self.size <= MAX_BYTES:
+            return False
+        count, size = self.produced
+        return count > MAX_FIELDS or size > MAX_BYTES
 
     def value(self, name: bytes) -> bytes | None:
         """Return the first value of this name, or None."""

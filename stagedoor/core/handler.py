@@ -1,6 +1,7 @@
 """What a handler is: a function, the kind of job it takes, and the kind's policy."""
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ from stagedoor.errors import ConfigurationError
 
 HandlerFunction = Callable[[Any, Any], Any]
 _MARK = "__stagedoor_handler__"
+_KIND = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 @attrs.frozen(kw_only=True)
@@ -93,20 +95,25 @@ def _normal(policy: dict[str, Any]) -> dict[str, Any]:
         raise ConfigurationError(f"handler: unknown policy {', '.join(unknown)}")
     for name in ("retry_on", "give_up_on"):
         value = policy.get(name, ())
-        policy[name] = (value,) if isinstance(value, type) else tuple(value)
+        policy[name] = tuple(value) if isinstance(value, tuple | list | set | frozenset) else (value,)
     return policy
 
 
 def _checked(spec: HandlerSpec) -> HandlerSpec:
-    allowed = spec.kind.replace(".", "").replace("_", "").replace("-", "")
-    if not (1 <= len(spec.kind) <= 64 and (allowed == "" or (allowed.isascii() and allowed.isalnum()))):
+    kind: object = spec.kind  # whatever the decorator was given
+    if not isinstance(kind, str) or _KIND.fullmatch(kind) is None:
         raise ConfigurationError(f"handler: the kind {spec.kind!r} is not 1 to 64 letters, digits, '.', '_' or '-'")
     if inspect.isgeneratorfunction(spec.function) or inspect.isasyncgenfunction(spec.function):
         raise ConfigurationError(f"handler: {_where(spec)} is a generator function; it must return instead of yield")
-    if spec.attempts is not None and spec.attempts < 1:
-        raise ConfigurationError(f"handler: attempts of {spec.kind!r} is {spec.attempts}; it must be at least 1")
+    attempts: object = spec.attempts
+    if attempts is not None and not (isinstance(attempts, int) and attempts >= 1):
+        raise ConfigurationError(f"handler: attempts of {spec.kind!r} is {attempts!r}; it must be 1 or more")
     for name in ("timeout", "base", "cap"):
         seconds = getattr(spec, name)
-        if seconds is not None and not 0 <= seconds < float("inf"):
-            raise ConfigurationError(f"handler: {name} of {spec.kind!r} is {seconds}; it must be 0 or more seconds")
+        if seconds is not None and not (isinstance(seconds, int | float) and 0 <= seconds < float("inf")):
+            raise ConfigurationError(f"handler: {name} of {spec.kind!r} is {seconds!r}; it must be 0 or more seconds")
+    for name in ("retry_on", "give_up_on"):
+        for error in getattr(spec, name):
+            if not (isinstance(error, type) and issubclass(error, BaseException)):
+                raise ConfigurationError(f"handler: {name} of {spec.kind!r} has {error!r}, which is no exception class")
     return spec

@@ -17,6 +17,7 @@ from stagedoor.core.entry import MAX_BYTES, MAX_FIELDS, Entry, queued_ms
 from stagedoor.errors import MalformedEntry
 
 MAX_ID = 2**63 - 1
+_LONGEST_LABEL = 128
 
 RowId = NewType("RowId", int)
 Kind = NewType("Kind", str)
@@ -85,14 +86,14 @@ def _row_id(text: str) -> int:
 
 
 def _label(value: Any, _type: Any) -> str:
-    if len(value) > 128 or not (value.isprintable() or value == ""):
-        raise ValueError(f"expected up to 128 printable characters, got {_shown(value)}")
+    if len(value) > _LONGEST_LABEL or not value.isprintable():
+        raise ValueError(f"expected up to {_LONGEST_LABEL} printable characters, got {_shown(value)}")
     return str(value)
 
 
 def _shown(text: str, limit: int = 40) -> str:
     """Return the text as one line that cannot forge another: escaped, cut, with its length."""
-    return ascii(text) if len(text) <= limit else f"{ascii(text[:limit])}… ({len(text)} characters)"
+    return ascii(text) if len(text) <= limit else f"{text[:limit]!a}… ({len(text)} characters)"
 
 
 def _optional[T](structure: Callable[[Any, Any], T]) -> Callable[[Any, Any], T | None]:
@@ -153,10 +154,10 @@ def parse_job(entry: Entry) -> Job:
 
 
 def _as_text(entry: Entry) -> dict[str, str]:
-    if len(entry.fields) > MAX_FIELDS:
-        raise MalformedEntry("fields", f"expected at most {MAX_FIELDS} fields, got {len(entry.fields)}")
-    if entry.size > MAX_BYTES:
-        raise MalformedEntry("fields", f"expected at most {MAX_BYTES} bytes, got {entry.size}")
+    if entry.is_oversized:
+        count, size = entry.produced
+        allowed = f"expected at most {MAX_FIELDS} fields of {MAX_BYTES} bytes in all"
+        raise MalformedEntry("fields", f"{allowed}, got {count} of {size} bytes")
     text: dict[str, str] = {}
     for raw_name, raw_value in entry.fields:
         try:

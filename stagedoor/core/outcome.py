@@ -39,6 +39,9 @@ UNKNOWN_KIND_CAP_S = 5.0
 UNKNOWN_KIND_PATIENCE_S = 24 * 3600.0
 """A deploy that takes longer than a day is not a rolling deploy: somebody should look."""
 
+_MOST_HOPS = 999_999_999
+"""What the field can say; with one hop every 5 s somebody else wrote it long before."""
+
 _ERROR_LIMIT = 2000
 """Characters of an error that are kept; a traceback belongs in the log, not on Redis."""
 
@@ -162,7 +165,7 @@ def of_unknown_kind(job: Job, *, now: float) -> UnknownKind | Dead:
     """Return what becomes of a job whose kind this worker does not know; *now* is Unix seconds."""
     if now - job.queued_at > UNKNOWN_KIND_PATIENCE_S:
         return Dead(Reason.UNKNOWN_KIND, f"no worker has known the kind {job.kind!r} for a day")
-    hops = job.hops + 1
+    hops = min(job.hops + 1, _MOST_HOPS)
     return UnknownKind(exponential_s(hops, UNKNOWN_KIND_BASE_S, UNKNOWN_KIND_CAP_S), hops)
 
 
@@ -191,9 +194,18 @@ def of_exception(
     base_s = limits.backoff_base_s if spec.base is None else spec.base
     cap_s = limits.backoff_cap_s if spec.cap is None else spec.cap
     after_s = full_jitter_s(job.attempt, base_s, cap_s, rng)
-    if isinstance(error, Retry) and error.after is not None and error.after >= 0:
-        after_s = min(error.after, _LONGEST_WAIT_S)
+    if isinstance(error, Retry):
+        after_s = _asked_s(error.after, otherwise=after_s)
     return RetryLater(after_s, job.attempt + 1, shown)
+
+
+def _asked_s(after: object, *, otherwise: float) -> float:
+    """Return the seconds that a handler asked for; what is no number of seconds from now on is not heeded."""
+    try:
+        seconds = float(after)  # type: ignore[arg-type]  # a handler may have put anything there
+    except (TypeError, ValueError, OverflowError):
+        return otherwise
+    return min(seconds, _LONGEST_WAIT_S) if seconds >= 0 else otherwise
 
 
 _LONGEST_WAIT_S = 366 * 24 * 3600.0
@@ -201,11 +213,11 @@ _LONGEST_WAIT_S = 366 * 24 * 3600.0
 
 
 def describe(error: BaseException) -> str:
-    """Return the exception as one line; works also for exceptions whose own text raises."""
+    """Return the exception as one printable line; works also for exceptions whose own text raises."""
     name = type(error).__qualname__
     try:
-        text = str(error)
-    except Exception as second:  # noqa: BLE001 - a handler's exception may do anything when shown
-        text = f"(its text could not be shown: {type(second).__qualname__})"
-    line = " ".join(text.split())
-    return (f"{name}: {line}" if line else name)[:_ERROR_LIMIT]
+        line = " ".join(str(error)[: 2 * _ERROR_LIMIT].split())
+    except BaseException as second:  # noqa: BLE001 - a handler's exception may do anything when shown, exit too
+        line = f"(its text could not be shown: {type(second).__qualname__})"
+    shown = (f"{name}: {line}" if line else name)[:_ERROR_LIMIT]
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in shown)[:_ERROR_LIMIT]
