@@ -507,7 +507,7 @@ def interpreter_of_uv(machine: Machine, uv: str, *, may_fetch: bool) -> Verdict 
     name = f"{dotted(SERIES)}t"
     if may_fetch:
         machine.say.line(f"no free-threaded CPython {dotted(SERIES)} is here yet; asking uv for one")
-        fetched = machine.run([uv, "python", "install", "--no-bin", name], timeout_s=900, **certificates(machine))
+        fetched = machine.run([uv, "python", "install", "--no-bin", name], timeout_s=900, **certificates(machine.environ))
         if fetched.code:
             said = [line.strip() for line in fetched.output.splitlines() if line.strip()]
             machine.say.line(f"uv has none to give: {said[-1] if said else f'exit {fetched.code}'}")
@@ -519,9 +519,9 @@ def interpreter_of_uv(machine: Machine, uv: str, *, may_fetch: bool) -> Verdict 
     return None if verdict.problem else verdict
 
 
-def certificates(machine: Machine) -> dict[str, str]:
+def certificates(environ: Mapping[str, str]) -> dict[str, str]:
     """Return what makes uv trust what this machine trusts; uv's own list does not know a company's proxy."""
-    if "UV_SYSTEM_CERTS" in machine.environ or not CERTIFICATES.exists():
+    if "UV_SYSTEM_CERTS" in environ or not CERTIFICATES.exists():
         return {}
     return {"UV_SYSTEM_CERTS": "1"}
 
@@ -952,7 +952,7 @@ def nox_environment(machine: Machine, interpreter: Verdict | None) -> dict[str, 
     if interpreter:
         environ["STAGEDOOR_PYTHON"] = interpreter.executable
     # The tools were just looked after; nox need not compare them once more.
-    return environ | certificates(machine) | {"NOX_SCRIPT_MODE": "none"}
+    return environ | certificates(machine.environ) | {"NOX_SCRIPT_MODE": "none"}
 
 
 def main(argv: Sequence[str], noxfile: Path) -> None:

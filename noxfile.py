@@ -80,7 +80,8 @@ def install(session: nox.Session, *what: str) -> None:
     else:
         # An older pip takes wheels for the stable ABI, which a free-threaded build cannot load.
         session.install("pip>=26")
-    session.install("-c", CONSTRAINTS, "--build-constraint", CONSTRAINTS, *renew, *what, env={"PIP_USER": "0"})
+    env = bootstrap.certificates(os.environ) | {"PIP_USER": "0"}
+    session.install("-c", CONSTRAINTS, "--build-constraint", CONSTRAINTS, *renew, *what, env=env)
     stamp.write_text(key, "utf-8")
 
 
