@@ -1,0 +1,191 @@
+"""What a ticket says, as text: one set of rules for every output.
+
+A PDF, a wallet pass and a text version of one ticket say the same because all
+of them take their words from here. Nothing here knows how a ticket looks.
+"""
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+
+import attrs
+
+from stagedoor.errors import InvalidRequest
+from stagedoor.order import Event, Order, Position, Seat
+from stagedoor_renderers.values import Language, Values, utc_offset
+
+SEPARATOR = " · "
+
+FIELDS: Mapping[str, str] = {
+    "event": "name of the event",
+    "sub_event": "name of the part, date or hall of it",
+    "venue": "where it takes place",
+    "date": "day of the start, with its weekday, in the event's zone",
+    "short_date": "the same in few characters",
+    "start": "time of the start in the event's zone",
+    "doors": "time when the doors open",
+    "offset": "how far the event's clocks are from UTC at the start",
+    "zone_name": "the event's time zone",
+    "when": "short date, time and offset in one line",
+    "terms": "the organiser's terms",
+    "holder": "who may come in; an add-on's is its parent's if it has none",
+    "category": "kind of ticket",
+    "price": "price with currency, or the word for free",
+    "seat": "block, row and seat in one line, or general admission",
+    "seat_zone": "block",
+    "seat_row": "row",
+    "seat_number": "number of the seat",
+    "general_admission": "the words for it, only where there is no seat",
+    "addons": "categories of the add-ons of this position, in one line",
+    "addon_to": "category and holder of the position that this one extends",
+    "order_code": "number of the order",
+    "short_code": "the first eight characters of the token, for typing",
+    "token": "the token, as in the QR code",
+    "ticket_of": "number of this ticket in its order, in words",
+    "number": "the same in figures",
+    "buyer": "who bought the order",
+}
+"""Every field that a layout may show; `label.` and the name of a word gives the word."""
+
+Content = Mapping[str, str]
+
+
+@attrs.frozen(kw_only=True)
+class Teller:
+    """Tells the fields of the positions of one order; what all of them share is worked out once."""
+
+    order: Order
+    language: Language
+    shared: Content
+    _positions: Mapping[int, Position]
+    _addons: Mapping[int, Sequence[Position]]
+    _numbers: Mapping[int, int]
+
+    @classmethod
+    def of(cls, order: Order, locale: str, values: Values) -> "Teller":
+        """Prepare *order* for telling, in the language nearest to *locale*.
+
+        Raises:
+            InvalidRequest: the event's zone, its times or the currency make no sense.
+        """
+        language = values.language(locale or order.locale)
+        placed = order.placed_positions
+        addons: dict[int, list[Position]] = {}
+        for position in placed:
+            if position.addon_to is not None:
+                addons.setdefault(position.addon_to, []).append(position)
+        return cls(
+            order=order,
+            language=language,
+            shared={**_labels(language), **_event_fields(order.event, language, values), "buyer": order.buyer},
+            positions={position.id: position for position in order.positions},
+            addons=addons,
+            numbers={position.id: number for number, position in enumerate(placed, start=1)},
+        )
+
+    def position(self, position: Position) -> Content:
+        """Return all fields of *position*."""
+        seat = self.seat_of(position)
+        return {
+            **self.shared,
+            **_seat_fields(seat, self.language),
+            "holder": self.holder_of(position),
+            "category": position.category,
+            "price": self.language.price(position.amount_minor, self.order.currency),
+            "addons": SEPARATOR.join(self._addon_names(position)),
+            "addon_to": self._parent_words(position),
+            "order_code": str(self.order.order_id),
+            "short_code": short_code(position.token),
+            "token": position.token,
+            **self._number_fields(position),
+        }
+
+    def seat_of(self, position: Position) -> Seat | None:
+        """Return the seat of *position*: its own, or that of the one it extends."""
+        return next((one.seat for one in self._line(position) if _has_seat(one.seat)), None)
+
+    def holder_of(self, position: Position) -> str:
+        """Return the holder of *position*: its own, or that of the one it extends."""
+        return next((one.holder for one in self._line(position) if one.holder.strip()), "")
+
+    def _line(self, position: Position) -> list[Position]:
+        """Return *position*, what it extends, what that extends …; a circle ends it."""
+        line = [position]
+        while (parent := line[-1].addon_to) is not None:
+            found = self._positions.get(parent)
+            if found is None:
+                raise InvalidRequest(f"position.addon_to: position {position.id} extends {parent}, which is not there")
+            if found in line:
+                raise InvalidRequest(f"position.addon_to: position {position.id} extends itself")
+            line.append(found)
+        return line
+
+    def _addon_names(self, position: Position) -> list[str]:
+        """Return the categories of the add-ons in their order, equal ones counted."""
+        counts: dict[str, int] = {}
+        for addon in self._addons.get(position.id, ()):
+            counts[addon.category] = counts.get(addon.category, 0) + 1
+        return [name if count == 1 else f"{count} × {name}" for name, count in counts.items()]
+
+    def _parent_words(self, position: Position) -> str:
+        line = self._line(position)
+        return SEPARATOR.join(word for word in (line[1].category, line[1].holder) if word) if len(line) > 1 else ""
+
+    def _number_fields(self, position: Position) -> Content:
+        number, total = self._numbers.get(position.id), len(self._numbers)
+        if number is None:
+            return {"ticket_of": "", "number": ""}
+        words = self.language.word("ticket_of").format(number=number, total=total)
+        return {"ticket_of": words, "number": f"{number} / {total}"}
+
+
+def short_code(token: str) -> str:
+    """Return the beginning of a token in two groups of four: enough to look it up, too little to forge it."""
+    head = token[:8]
+    return f"{head[:4]}-{head[4:]}" if len(head) == 8 else head
+
+
+def _labels(language: Language) -> dict[str, str]:
+    return {f"label.{name}": word for name, word in language.words.items()}
+
+
+def _event_fields(event: Event, language: Language, values: Values) -> dict[str, str]:
+    starts = values.local(event.starts_at, event.tz, field="event.starts_at")
+    doors = values.local(event.doors_at, event.tz, field="event.doors_at") if event.doors_at else None
+    return {
+        "event": event.name,
+        "sub_event": event.sub_event or "",
+        "venue": event.venue,
+        "date": language.long_date(starts),
+        "short_date": language.short_date(starts),
+        "start": language.time(starts),
+        "doors": _doors_words(doors, starts, language) if doors else "",
+        "offset": utc_offset(starts),
+        "zone_name": event.tz,
+        "when": f"{language.short_date(starts)}{SEPARATOR}{language.time(starts)} ({utc_offset(starts)})",
+        "terms": event.terms,
+    }
+
+
+def _doors_words(doors: dt.datetime, starts: dt.datetime, language: Language) -> str:
+    """Return the time of the doors, with its day where that is another one."""
+    if doors.date() == starts.date():
+        return language.time(doors)
+    return f"{language.short_date(doors)}, {language.time(doors)}"
+
+
+def _has_seat(seat: Seat | None) -> bool:
+    return seat is not None and any((seat.zone, seat.row, seat.number))
+
+
+def _seat_fields(seat: Seat | None, language: Language) -> dict[str, str]:
+    if seat is None or not _has_seat(seat):
+        words = language.word("general_admission")
+        return {"seat": words, "general_admission": words, "seat_zone": "", "seat_row": "", "seat_number": ""}
+    parts = (("zone", seat.zone), ("row", seat.row), ("seat", seat.number))
+    return {
+        "seat": SEPARATOR.join(f"{language.word(name)} {value}" for name, value in parts if value),
+        "general_admission": "",
+        "seat_zone": seat.zone or "",
+        "seat_row": seat.row or "",
+        "seat_number": seat.number or "",
+    }

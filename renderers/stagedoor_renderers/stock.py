@@ -1,0 +1,80 @@
+"""What every renderer here draws with: fonts, languages, zones, layouts; loaded once per process."""
+
+import functools
+import hashlib
+import importlib.metadata
+import importlib.resources
+import unicodedata
+import zlib
+from collections.abc import Iterator, Mapping
+from importlib.resources.abc import Traversable
+
+import attrs
+
+from stagedoor_renderers.kit import text
+from stagedoor_renderers.kit.faces import Faces, load_faces
+from stagedoor_renderers.layout import Layout, read_layout
+from stagedoor_renderers.values import Values, load_values
+
+_LIBRARIES = ("arabic-reshaper", "babel", "pillow", "python-bidi", "reportlab", "segno", "tzdata")
+"""Whose versions decide what is drawn."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Stock:
+    """Fonts, words and layouts, immutable; *fingerprint* changes when any of it does."""
+
+    faces: Faces = attrs.field(repr=False)
+    values: Values = attrs.field(repr=False)
+    layouts: Mapping[str, Layout] = attrs.field(repr=False)
+    fingerprint: str
+
+
+@functools.cache  # loading takes a second and 60 MB; the value is immutable, so the renderers of a process share it
+def load_stock() -> Stock:
+    """Load everything; opens files, takes about two seconds, is meant for a warm-up.
+
+    Raises:
+        FontError: a font file is missing or unsuitable.
+        ConfigurationError: a layout is wrong.
+    """
+    text.warm_up()
+    return Stock(faces=load_faces(), values=load_values(), layouts=built_in_layouts(), fingerprint=_fingerprint())
+
+
+def built_in_layouts() -> Mapping[str, Layout]:
+    """Return the layouts that ship, by name.
+
+    Raises:
+        ConfigurationError: a layout is wrong.
+    """
+    folder = importlib.resources.files("stagedoor_renderers") / "layouts"
+    return {
+        name: read_layout(file.read_text("utf-8"), name=name, file=f"layouts/{file.name}")
+        for file in sorted(folder.iterdir(), key=lambda item: item.name)
+        if (name := file.name.removesuffix(".toml")) != file.name
+    }
+
+
+def _fingerprint() -> str:
+    """Hash this package's own files, and the versions of all that it draws with.
+
+    The code is part of it, so nobody has to remember to raise a version.
+    """
+    digest = hashlib.sha256()
+    for path, file in _files(importlib.resources.files("stagedoor_renderers"), ""):
+        digest.update(f"{path}\0".encode())
+        digest.update(hashlib.sha256(file.read_bytes()).digest())
+    for library in _LIBRARIES:
+        digest.update(f"{library} {importlib.metadata.version(library)}\0".encode())
+    digest.update(f"zlib {zlib.ZLIB_RUNTIME_VERSION} unicode {unicodedata.unidata_version}".encode())
+    return digest.hexdigest()
+
+
+def _files(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
+    for item in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        path = f"{prefix}{item.name}"
+        if item.is_dir() and item.name != "__pycache__":
+            yield from _files(item, path + "/")
+        elif item.is_file() and not item.name.endswith(".pyc"):
+            yield path, item

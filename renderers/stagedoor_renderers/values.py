@@ -1,0 +1,174 @@
+"""Money, dates and words in the order's language: loaded once, then pure.
+
+Everything that Babel and the time zone database keep in files is read when
+`load_values` is called. Formatting afterwards opens nothing, which is what lets
+a renderer promise that it reads no file.
+"""
+
+import datetime as dt
+import importlib.metadata
+import importlib.resources
+import tomllib
+from collections.abc import Mapping
+from decimal import Decimal
+from zoneinfo import ZoneInfo
+
+import attrs
+import babel
+from babel import dates
+
+from stagedoor.errors import InvalidRequest
+
+_LOCALES = (
+    "en en_AU en_CA en_GB en_IE en_IN en_NZ en_SG en_ZA de de_AT de_CH fr fr_BE fr_CA fr_CH es es_419 es_AR es_CL es_CO "
+    "es_MX es_US it it_CH nl nl_BE pt pt_PT pl cs sk hu ro bg hr sl sr sr_Latn mk bs sq uk be ru el tr az he ar ar_AE "
+    "ar_EG ar_SA fa hy ka ja ko zh zh_Hant zh_Hant_HK sv da nb nn fi et lv lt is ga cy ca eu gl lb mt af id ms vi sw eo "
+    "uz fil"
+).split()
+"""What is loaded: the languages whose scripts can be drawn. Others are set in English."""
+
+_ALIASES = {
+    "no": "nb",
+    "zh_tw": "zh_hant",
+    "zh_hk": "zh_hant_hk",
+    "zh_mo": "zh_hant_hk",
+    "iw": "he",
+    "in": "id",
+    "tl": "fil",
+}
+
+_DECIMALS = {
+    **dict.fromkeys("BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX UYI VND VUV XAF XOF XPF".split(), 0),
+    **dict.fromkeys("BHD IQD JOD KWD LYD OMN TND".split(), 3),
+    **dict.fromkeys("CLF UYW".split(), 4),
+}
+"""Decimals of ISO 4217 where they are not 2; Babel's own differ, for it knows how prices are written, not counted."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Language:
+    """One locale: its formats and its words."""
+
+    tag: str
+    locale: babel.Locale = attrs.field(repr=False)
+    words: Mapping[str, str] = attrs.field(repr=False)
+    currencies: frozenset[str] = attrs.field(repr=False)
+
+    def word(self, name: str) -> str:
+        """Return the word for *name*, in this language."""
+        return self.words[name]
+
+    def money(self, amount_minor: int, currency: str) -> str:
+        """Return an amount in the currency's smallest unit as a person writes it; 0 is not "free" here.
+
+        Raises:
+            InvalidRequest: the currency is unknown.
+        """
+        if currency not in self.currencies:
+            raise InvalidRequest(f"order.currency: {currency!r} is no ISO 4217 code that is known here")
+        decimals = _DECIMALS.get(currency, 2)
+        value = Decimal(amount_minor).scaleb(-decimals)
+        pattern = self.locale.currency_formats["standard"]
+        written: str = pattern.apply(value, self.locale, currency=currency, force_frac=(decimals, decimals))
+        return written
+
+    def price(self, amount_minor: int, currency: str) -> str:
+        """Return an amount as `money`, or the word for "free"."""
+        return self.money(amount_minor, currency) if amount_minor else self.word("free")
+
+    def long_date(self, when: dt.datetime) -> str:
+        """Return the date with its weekday, capitalised as a line of its own begins."""
+        written = dates.format_date(when, "full", locale=self.locale)
+        return written[:1].upper() + written[1:]
+
+    def short_date(self, when: dt.datetime) -> str:
+        """Return the date in one short line."""
+        return dates.format_date(when, "medium", locale=self.locale)
+
+    def time(self, when: dt.datetime) -> str:
+        """Return the time of day, in 12 or 24 hours as is usual."""
+        return dates.format_time(when.time(), "short", locale=self.locale)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Values:
+    """All languages and time zones."""
+
+    languages: Mapping[str, Language] = attrs.field(repr=False)
+    zones: Mapping[str, ZoneInfo] = attrs.field(repr=False)
+    fingerprint: str
+
+    def language(self, tag: str) -> Language:
+        """Return the nearest language to a BCP 47 tag: itself, its language without the country, English."""
+        key = tag.replace("-", "_").lower()
+        key = _ALIASES.get(key, key)
+        while key and key not in self.languages:
+            key = key.rpartition("_")[0]
+            key = _ALIASES.get(key, key)
+        return self.languages[key or "en"]
+
+    def local(self, when: dt.datetime, zone: str, *, field: str) -> dt.datetime:
+        """Return *when* on the clocks of *zone*.
+
+        Raises:
+            InvalidRequest: the zone is unknown, or *when* has no zone of its own.
+        """
+        found = self.zones.get(zone)
+        if found is None:
+            raise InvalidRequest(f"event.tz: {zone!r} is no time zone; give an IANA name such as Europe/Berlin")
+        if when.utcoffset() is None:
+            raise InvalidRequest(f"{field}: the time has no zone; give it in UTC")
+        return when.astimezone(found)
+
+
+def utc_offset(when: dt.datetime) -> str:
+    """Return how far the clocks of *when* are from UTC: UTC+2, UTC-3:30, UTC."""
+    minutes = round((when.utcoffset() or dt.timedelta()).total_seconds() / 60)
+    if not minutes:
+        return "UTC"
+    hours, rest = divmod(abs(minutes), 60)
+    return f"UTC{'+' if minutes > 0 else '-'}{hours}" + (f":{rest:02}" if rest else "")
+
+
+def load_values() -> Values:
+    """Read all languages and zones; takes about a second, opens files, is not for renders."""
+    versions = [importlib.metadata.version(name) for name in ("babel", "tzdata")]
+    return Values(languages=_languages(), zones=_zones(), fingerprint=f"babel {versions[0]} tzdata {versions[1]}")
+
+
+def _languages() -> Mapping[str, Language]:
+    words = tomllib.loads((importlib.resources.files("stagedoor_renderers") / "words.toml").read_text("utf-8"))
+    languages: dict[str, Language] = {}
+    # English has a name for every currency; small languages lack some.
+    currencies = frozenset(babel.Locale.parse("en").currencies)
+    for name in _LOCALES:
+        locale = babel.Locale.parse(name)
+        language = Language(
+            tag=name.replace("_", "-"),
+            locale=locale,
+            words={**words["en"], **words.get(locale.language, {})},
+            currencies=currencies,
+        )
+        _touch(language)
+        languages[name.lower()] = language
+    return languages
+
+
+def _touch(language: Language) -> None:
+    """Use every format once, for Babel resolves its data on first use."""
+    when = dt.datetime(2026, 7, 1, 18, 0, tzinfo=dt.UTC)
+    language.long_date(when)
+    language.short_date(when)
+    language.time(when)
+    for currency in ("EUR", "JPY", "KWD", "INR"):
+        language.money(-123456789, currency)
+
+
+def _zones() -> Mapping[str, ZoneInfo]:
+    """Return every zone of the installed tzdata package: the system's own database may be of another year."""
+    root = importlib.resources.files("tzdata")
+    zones: dict[str, ZoneInfo] = {}
+    for name in (root / "zones").read_text("utf-8").split():
+        with root.joinpath("zoneinfo", *name.split("/")).open("rb") as file:
+            zones[name] = ZoneInfo.from_file(file, key=name)
+    return zones
