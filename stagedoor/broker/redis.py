@@ -231,7 +231,7 @@ class RedisDeliveries:
 
     def sweep(self) -> Swept:
         """Sweep once, and again while there is more: entries to move, or consumers that were not asked about."""
-        workers: list[tuple[str, int, bool]] = []
+        workers: dict[str, tuple[int, bool]] = {}
         trimmed: tuple[Trimmed, ...] = ()
         while True:
             names = self._known_consumers
@@ -242,10 +242,12 @@ class RedisDeliveries:
             ]  # fmt: skip
             found, swept, gone, more = self._quickly("sweep", keys, args)
             self._known_consumers = [name.decode("utf-8", "replace") for name in found]
-            workers += [(name.decode("utf-8", "replace"), count, crash == 1) for name, count, crash in swept]
+            for raw, count, crash in swept:
+                name = raw.decode("utf-8", "replace")
+                workers[name] = (workers.get(name, (0, False))[0] + count, crash == 1)
             trimmed += _trimmed(gone)
             if more == 0 and set(names) >= set(self._known_consumers):
-                return Swept(tuple(workers), trimmed)
+                return Swept(tuple((name, *what) for name, what in workers.items()), trimmed)
 
     def reclaim(self) -> Reclaimed:
         """Walk both lists to their ends; a call that fails leaves its cursor where it was."""
