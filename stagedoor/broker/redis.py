@@ -201,7 +201,7 @@ class RedisDeliveries:
             [*self._mine, self._keys.crashes, self._keys.dead, self._keys.delayed, self._keys.delayed_body],
             args,
         )
-        words = [word.decode("utf-8", "replace") for word in reply[1]]
+        words = reply[1].decode("utf-8", "replace").split("\n") if settlements else []
         answers = tuple({"ok": Answer.ACCEPTED, "lost": Answer.LOST}.get(word, Answer.FAILED) for word in words)
         problems = tuple(word for word in words if word not in {"ok", "lost"})
         return Answers(answers, None if reply[2] < 0 else reply[2] / 1000, problems)
@@ -374,11 +374,11 @@ def _pairs(reply: Any) -> Iterable[tuple[bytes, Any]]:
     return cast("Iterable[tuple[bytes, Any]]", reply.items() if isinstance(reply, dict) else reply)
 
 
-def _settlement_args(settlement: Settlement, consumer: str) -> list[Any]:
+def _settlement_args(settlement: Settlement, consumer: str) -> tuple[str, bytes]:
     tenure = settlement.tenure
     flag = "g" if settlement.body_gone else "c" if settlement.crash_log else "-"
     verb, argument = _verb(settlement, consumer)
-    return [tenure.stream.value, tenure.entry_id, tenure.deliveries, flag, verb, argument]
+    return f"{tenure.stream.value} {tenure.entry_id} {tenure.deliveries} {flag} {verb}", argument
 
 
 def _verb(settlement: Settlement, consumer: str) -> tuple[str, bytes]:

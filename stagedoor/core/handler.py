@@ -38,9 +38,11 @@ class HandlerSpec:
     retry_on: tuple[type[BaseException], ...] = ()
     give_up_on: tuple[type[BaseException], ...] = ()
 
-    @property
-    def is_async(self) -> bool:
-        """Whether it runs as a trio task instead of in a thread."""
+    is_async: bool = attrs.field(init=False)
+    """Whether it runs as a trio task instead of in a thread."""
+
+    @is_async.default
+    def _is_async(self) -> bool:
         return inspect.iscoroutinefunction(self.function)
 
 

@@ -104,6 +104,7 @@ class Executor:
         self._oldest_at_tick: HeldDelivery | None = None
         self._is_draining = False
         self._changed = trio.Event()
+        self._is_told = False
         self._nursery: trio.Nursery | None = None
         self._token: trio.lowlevel.TrioToken | None = None
 
@@ -136,8 +137,13 @@ class Executor:
         return max(0, free + ahead - waiting)
 
     async def wait_changed(self) -> None:
-        """Wait until room, running or ready may have changed."""
+        """Wait until room, running or ready may have changed, or `note_change` was called."""
         await self._changed.wait()
+
+    def note_change(self) -> None:
+        """Wake everybody who waits for a change."""
+        changed, self._changed = self._changed, trio.Event()
+        changed.set()
 
     # -- taking deliveries in hand ---------------------------------------------------
 
@@ -218,7 +224,10 @@ class Executor:
             self._nursery = nursery
             nursery.start_soon(self._watch_timeouts)
             task_status.started()
-            await trio.sleep_forever()
+            try:
+                await trio.sleep_forever()
+            finally:
+                self._nursery = None
 
     def _start_slots(self) -> None:
         nursery = self._nursery
@@ -228,9 +237,12 @@ class Executor:
             self._start_alone(nursery)
             return
         waiting = len(self._ready) + len(self._ready_async)
-        while waiting > 0 and self._limiter.available_tokens > 0:
+        wanted = self._pace.slots_for(waiting)
+        if waiting > 0 and not self._running:
+            wanted = max(1, wanted)
+        while wanted > 0 and self._limiter.available_tokens > 0:
             self._start_slot(nursery, None)
-            waiting -= 1
+            wanted -= 1
 
     def _start_alone(self, nursery: trio.Nursery) -> None:
         """Start an entry that has crashed processes before, once nothing else runs here."""
@@ -287,7 +299,7 @@ class Executor:
             if slot.is_orphaned or slot.is_released:
                 return
             self._finish(current, outcome)
-            self._soon(self._after_change)
+            self._tell()
             current = None if self._alone or self._is_draining else _pop(self._ready)
 
     def _attempt(self, held: HeldDelivery) -> Outcome | None:
@@ -310,9 +322,10 @@ class Executor:
 
     async def _attempt_async(self, held: HeldDelivery) -> Outcome | None:
         job, spec = self._begin(held)
-        limit_s = float("inf") if spec.timeout is None else spec.timeout
         try:
-            with trio.move_on_after(limit_s) as scope:
+            if spec.timeout is None:
+                return self._returned(held, await spec.function(job, self._make_context(job, held)))
+            with trio.move_on_after(spec.timeout):
                 return self._returned(held, await spec.function(job, self._make_context(job, held)))
         except trio.Cancelled:
             raise
@@ -322,7 +335,6 @@ class Executor:
                 # let the cancellation through alone, or the group would end the whole worker.
                 await trio.lowlevel.checkpoint()
             return self._failed(held, error)
-        assert scope.cancelled_caught, "move_on_after ends without a result only at its deadline"
         return self._failed(held, JobTimeout(f"the timeout of {spec.timeout:g} s has passed"))
 
     # -- the common parts of an attempt ------------------------------------------------------------
@@ -381,12 +393,18 @@ class Executor:
         except trio.RunFinishedError:
             return  # an orphan that outlived the run: nobody is left to tell
 
+    def _tell(self) -> None:
+        """Have the trio thread look at what has changed, once for all that changed meanwhile."""
+        if not self._is_told:
+            self._is_told = True
+            self._soon(self._after_change)
+
     def _after_change(self) -> None:
+        self._is_told = False
         self._settler.wake()
         if not self._is_draining:
             self._start_slots()
-        changed, self._changed = self._changed, trio.Event()
-        changed.set()
+        self.note_change()
 
     # -- timeouts ---------------------------------------------------------------------------------------
 

@@ -70,10 +70,7 @@ class Reader:
     async def _wait_for_room(self) -> bool:
         """Wait until there is room or a stop; return whether to read."""
         while not self._is_stopping and self._executor.room() == 0:
-            self._poked = trio.Event()
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(_then_cancel, self._executor.wait_changed, nursery)
-                nursery.start_soon(_then_cancel, self._poked.wait, nursery)
+            await self._executor.wait_changed()
         return not self._is_stopping
 
     async def read_once(self) -> None:
@@ -158,8 +155,4 @@ class Reader:
         """Claim nothing more; `run` returns when the read under way has ended."""
         self._is_stopping = True
         self._poked.set()
-
-
-async def _then_cancel(wait: Callable[[], object], nursery: trio.Nursery) -> None:
-    await wait()  # type: ignore[misc]  # an async function; trio has no public alias for its type
-    nursery.cancel_scope.cancel()
+        self._executor.note_change()

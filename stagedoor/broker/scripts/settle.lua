@@ -13,14 +13,15 @@
 -- ARGV[3]  incarnation of the caller
 -- ARGV[4]  batch, a number that grows by one with each new batch and stays when one is repeated
 -- ARGV[5]  dead_maxlen, entries
--- ARGV[6…] per delivery six values: stream number, id, deliveries, flag, verb, argument
+-- ARGV[6…] per delivery two values: '<stream number> <id> <deliveries> <flag> <verb>', and the verb's argument
 --          flag 'g': the caller was told that the body is gone; 'c': there is a crash log to clear; '-': neither
 --          verb 'done': argument unused
 --          verb 'delay': argument = '<after in ms> <packed body>'
 --          verb 'dead': argument = packed names and values of the dead letter
 -- Reply    {'absent'} or {'taken'}: nothing was written; or
---          {'ok', answers, soonest}: answers = one word per delivery: 'ok', 'lost' (the tenure has
+--          {'ok', answers, soonest}: answers = one line per delivery: 'ok', 'lost' (the tenure has
 --          lapsed, nothing written) or an error text; soonest = ms until the first delayed one, -1 for none
+--          (few values, because each costs the caller more time to pack or to parse than it costs Redis)
 -- Invariant: an entry leaves the pending list only after what replaces it is written.
 -- Fence: the record's incarnation, and per delivery consumer and count on the pending list.
 -- Cost: O(deliveries · log pending).
@@ -31,21 +32,18 @@ if why then return {why} end
 
 local last = redis.call('HMGET', KEYS[3], 'batch', 'answers', 'soonest')
 if last[1] == ARGV[4] then
-  local answers = {}
-  for answer in string.gmatch(last[2], '([^\n]*)\n') do answers[#answers + 1] = answer end
-  return {'ok', answers, tonumber(last[3])}
+  return {'ok', last[2], tonumber(last[3])}
 end
 -- A repeat that comes late, after its caller has gone on to the next batch: nobody reads this reply.
 if last[1] and tonumber(last[1]) > tonumber(ARGV[4]) then
-  local answers = {}
-  for _ = 6, #ARGV, 6 do answers[#answers + 1] = 'lost' end
-  return {'ok', answers, -1}
+  return {'ok', string.sub(string.rep('lost\n', (#ARGV - 5) / 2), 1, -2), -1}
 end
 -- A missing group must show before anything is written: a batch fails as a whole or is answered as a whole.
 local asked = {}
-for i = 6, #ARGV, 6 do
-  if not asked[ARGV[i]] then redis.call('XPENDING', KEYS[tonumber(ARGV[i])], group, '-', '+', 1) end
-  asked[ARGV[i]] = true
+for i = 6, #ARGV, 2 do
+  local number = tonumber(string.sub(ARGV[i], 1, 1))
+  if not asked[number] then redis.call('XPENDING', KEYS[number], group, '-', '+', 1) end
+  asked[number] = true
 end
 
 local now, soonest = now_ms(), -1
@@ -85,12 +83,12 @@ function verbs.dead(number, id, argument)
 end
 
 local answers = {}
-for i = 6, #ARGV, 6 do
-  local number, id, deliveries = tonumber(ARGV[i]), ARGV[i + 1], tonumber(ARGV[i + 2])
-  local flag, stream = ARGV[i + 3], KEYS[tonumber(ARGV[i])]
+for i = 6, #ARGV, 2 do
+  local number, id, deliveries, flag, verb = string.match(ARGV[i], '^(%d) (%S+) (%d+) (%S) (%a+)$')
+  local stream = KEYS[tonumber(number)]
   local answer = 'lost'
-  if holds(stream, group, consumer, id, deliveries) or (flag == 'g' and is_orphan(stream, id)) then
-    local problem = verbs[ARGV[i + 4]](number, id, ARGV[i + 5])
+  if holds(stream, group, consumer, id, tonumber(deliveries)) or (flag == 'g' and is_orphan(stream, id)) then
+    local problem = verbs[verb](number, id, ARGV[i + 1])
     if problem then
       answer = string.gsub(problem, '%s+', ' ')
     else
@@ -102,5 +100,6 @@ for i = 6, #ARGV, 6 do
   end
   answers[#answers + 1] = answer
 end
-redis.call('HSET', KEYS[3], 'batch', ARGV[4], 'answers', table.concat(answers, '\n') .. '\n', 'soonest', soonest)
-return {'ok', answers, soonest}
+local lines = table.concat(answers, '\n')
+redis.call('HSET', KEYS[3], 'batch', ARGV[4], 'answers', lines, 'soonest', soonest)
+return {'ok', lines, soonest}
