@@ -146,10 +146,12 @@ class Say:
         self._last = clock()
 
     def line(self, text: str) -> None:
-        """Print *text* as lines of its own."""
+        """Print *text* as lines of its own; those after the first stand alone, to be copied."""
         self._wipe()
-        for part in text.splitlines():
-            self._stream.write(f"stagedoor: {part}\n")
+        first, *others = text.splitlines()
+        self._stream.write(f"stagedoor: {first}\n")
+        for other in others:
+            self._stream.write(f"    {other.strip()}\n")
         self._stream.flush()
         self._last = self._clock()
 
@@ -266,9 +268,9 @@ def is_ready(folder: Path) -> bool:
 
 
 def last_lines(text: str, count: int = 15) -> str:
-    """Return the last *count* lines that say something, indented."""
+    """Return the last *count* lines that say something."""
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
-    return "\n".join(f"    {line}" for line in lines[-count:])
+    return "\n".join(lines[-count:])
 
 
 def redis_servers(path: str, roots: Sequence[Path] = (Path("/opt"), Path("/usr/local"), Path("/usr/lib"))) -> list[str]:
@@ -507,7 +509,9 @@ def interpreter_of_uv(machine: Machine, uv: str, *, may_fetch: bool) -> Verdict 
     name = f"{dotted(SERIES)}t"
     if may_fetch:
         machine.say.line(f"no free-threaded CPython {dotted(SERIES)} is here yet; asking uv for one")
-        fetched = machine.run([uv, "python", "install", "--no-bin", name], timeout_s=900, **certificates(machine.environ))
+        fetched = machine.run(
+            [uv, "python", "install", "--no-bin", name], timeout_s=900, **certificates(machine.environ)
+        )
         if fetched.code:
             said = [line.strip() for line in fetched.output.splitlines() if line.strip()]
             machine.say.line(f"uv has none to give: {said[-1] if said else f'exit {fetched.code}'}")
@@ -543,8 +547,8 @@ def build_interpreter(machine: Machine) -> Verdict:
         message = f"the cache is {machine.cache}, and make cannot build below a path with blanks: set XDG_CACHE_HOME."
         raise SetupError(message, code=2)
     started = time.monotonic()
-    for left_over in machine.cache.glob("build-*/"):
-        shutil.rmtree(left_over, ignore_errors=True)
+    clear_scratch(machine.cache)
+    (machine.cache / "build.log").unlink(missing_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix="build-", dir=machine.cache))
     try:
         source = fetch_source(machine, scratch)
@@ -555,12 +559,22 @@ def build_interpreter(machine: Machine) -> Verdict:
             prefix.rename(scratch / "unfinished")
         staged.rename(prefix)
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        clear_scratch(machine.cache)
     machine.say.line(f"built {interpreter_in(prefix)} in {elapsed(time.monotonic() - started)}")
     verdict = try_out(machine, Candidate("the cache", interpreter_in(prefix)))
     if verdict.problem:
         raise SetupError(f"{interpreter_in(prefix)} was built, but {verdict.problem}")
     return verdict
+
+
+def clear_scratch(cache: Path) -> None:
+    """Remove the scratch folders of all builds; the caller holds the lock.
+
+    One that was killed may still have a compiler at work, which writes on into a
+    folder that is being removed: what is left then goes the next time.
+    """
+    for folder in cache.glob("build-*/"):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def compile_source(machine: Machine, scratch: Path, source: Source, prefix: Path) -> Path:
@@ -684,7 +698,7 @@ def fetch_source(machine: Machine, folder: Path) -> Source:
                     return source
             except Unreachable as error:
                 silent[mirror] = str(error)
-    tried = "\n".join(f"    {mirror}: {silent.get(mirror, 'has none of them')}" for mirror in known)
+    tried = "\n".join(f"{mirror}: {silent.get(mirror, 'has none of them')}" for mirror in known)
     raise SetupError(
         f"no source of CPython {', '.join(source.version for source in SOURCES)} could be fetched:\n{tried}\n"
         "Look at the network and at apt's sources, or install a free-threaded CPython "
@@ -733,7 +747,7 @@ def check_source(source: Source, archive: Path) -> None:
         return
     message = (
         f"{archive.name} is not what it should be, and is not used:\n"
-        f"    SHA-256 expected  {source.sha256}\n    SHA-256 found     {found}\n"
+        f"SHA-256 expected  {source.sha256}\nSHA-256 found     {found}\n"
         "The mirror, or something on the way to it, changed the file."
     )
     raise SetupError(message)
