@@ -19,6 +19,15 @@ from stagedoor_renderers.kit.typeset import Block, Line, break_lines, fit
 _LINES_OF_TEXT = frozenset(("terms",))
 """Fields that keep their line breaks; all others are one line."""
 
+_NAMED_CODES = 8
+"""How many missing characters a note names."""
+
+_WIDE_PAGE_MM = 160.0
+"""From this width on, further pages have two columns: longer lines read badly."""
+
+_TURNS = {90: (0, -1), 180: (-1, 0), 270: (0, 1)}
+"""Cosine and sine of a turn clockwise."""
+
 _FURTHER_PAGES = 50
 """More pages than the longest terms that are accepted can need."""
 
@@ -46,9 +55,9 @@ def prepared(content: Mapping[str, str], faces: Faces) -> Prepared:
 
 def _note(field: str, missing: Sequence[str]) -> str:
     codes = sorted({f"U+{ord(char):04X}" for chars in missing for char in chars})
-    return f"{field}: {len(missing)} replaced by a mark, for no font here draws {', '.join(codes[:8])}" + (
-        " and more" if len(codes) > 8 else ""
-    )
+    more = " and more" if len(codes) > _NAMED_CODES else ""
+    named = ", ".join(codes[:_NAMED_CODES])
+    return f"{field}: {len(missing)} replaced by a mark, for no font here draws {named}{more}"
 
 
 @attrs.frozen(kw_only=True)
@@ -103,7 +112,7 @@ class Press:
             top += 9
         step = rest.size * box.leading
         room = max(1, int((page.height - margin - top) * MM / step))
-        columns = 2 if width > 160 else 1
+        columns = 2 if width > _WIDE_PAGE_MM else 1
         column = (width - 8 * (columns - 1)) / columns
         # Lines broken for the box of the first page may be wider than a column here.
         lines = [piece for line in lines for piece in self._rebroken(line, face, rest.size, column)]
@@ -189,9 +198,9 @@ class Press:
         if not box.rotate:
             draw(box)
             return
-        cosine, sine = {90: (0, -1), 180: (-1, 0), 270: (0, 1)}[box.rotate]
+        cosine, sine = _TURNS[box.rotate]
         middle_x, middle_y = (box.x + box.w / 2) * MM, self._y(box.y + box.h / 2)
-        wide, high = (box.h, box.w) if box.rotate != 180 else (box.w, box.h)
+        wide, high = (box.h, box.w) if cosine == 0 else (box.w, box.h)
         flat = attrs.evolve(box, x=-wide / 2, y=self._layout.page.height - high / 2, w=wide, h=high, rotate=0)
         with self._sheet.saved():
             self._sheet.draw(f"{cosine} {sine} {-sine} {cosine} {middle_x:.3f} {middle_y:.3f} cm")
@@ -305,12 +314,13 @@ class Press:
         column = (box.w - box.column_gap * (box.columns - 1)) / box.columns
         floor = min(box.min_size, box.size)
         # Two sizes are enough for running text: the one that is wanted, or the floor.
-        for size in (box.size, floor):
-            rows = max(1, int(box.h * MM / (size * box.leading)))
+        size = box.size
+        lines = break_lines(face, words, size, width=column * MM)
+        if len(lines) > _room(box, size):
+            size = floor
             lines = break_lines(face, words, size, width=column * MM)
-            if len(lines) <= rows * box.columns or size == floor:
-                break
-        room = rows * box.columns
+        room = _room(box, size)
+        rows = room // box.columns
         shown, rest = lines[:room], lines[room:]
         if rest and box.overflow == "ellipsis":
             shown = list(fit(face, words, size=floor, floor=floor, width=column * MM, max_lines=room).lines)
@@ -382,3 +392,8 @@ def _indent(line: Line, width: float, *, align: str, spaced: float) -> float:
     # The space after the last letter belongs to no letter.
     spare = width - line.width + spaced
     return spare if align == "right" else spare / 2 if align == "center" else 0.0
+
+
+def _room(box: model.Paragraph, size: float) -> int:
+    """Return how many lines have room in all columns of *box*."""
+    return box.columns * max(1, int(box.h * MM / (size * box.leading)))

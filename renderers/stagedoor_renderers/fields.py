@@ -14,6 +14,9 @@ from stagedoor.order import Event, Order, Position, Seat
 from stagedoor_renderers.values import Language, Values, utc_offset
 
 SEPARATOR = " · "
+TIMES = "\N{MULTIPLICATION SIGN}"
+SHORT_CODE = 8
+"""Characters of the token that are printed for typing."""
 
 FIELDS: Mapping[str, str] = {
     "event": "name of the event",
@@ -124,7 +127,7 @@ class Teller:
         counts: dict[str, int] = {}
         for addon in self._addons.get(position.id, ()):
             counts[addon.category] = counts.get(addon.category, 0) + 1
-        return [name if count == 1 else f"{count} × {name}" for name, count in counts.items()]
+        return [name if count == 1 else f"{count} {TIMES} {name}" for name, count in counts.items()]
 
     def _parent_words(self, position: Position) -> str:
         line = self._line(position)
@@ -140,8 +143,9 @@ class Teller:
 
 def short_code(token: str) -> str:
     """Return the beginning of a token in two groups of four: enough to look it up, too little to forge it."""
-    head = token[:8]
-    return f"{head[:4]}-{head[4:]}" if len(head) == 8 else head
+    head = token[:SHORT_CODE]
+    half = SHORT_CODE // 2
+    return f"{head[:half]}-{head[half:]}" if len(head) == SHORT_CODE else head
 
 
 def _labels(language: Language) -> dict[str, str]:

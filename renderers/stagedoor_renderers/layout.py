@@ -9,6 +9,8 @@ Everything that can be wrong with a layout is found here, and named with the fil
 and the box, not when the first ticket is drawn.
 """
 
+# ruff: noqa: RUF009, PLR2004 - attributes are declared by a call (see _value), and limits stand where they hold
+
 import math
 import re
 import tomllib
@@ -142,8 +144,9 @@ def _color(value: Any) -> str:
     return value
 
 
-def _value(read: Callable[[Any], Any], **kwargs: Any) -> Any:
-    return attrs.field(metadata={"read": read}, **kwargs)
+def _value(read: Callable[[Any], Any], *, default: Any = attrs.NOTHING) -> Any:
+    """Declare an attribute that knows how it is read from a file."""
+    return attrs.field(metadata={"read": read}, default=default)
 
 
 _mm = _number(0, _MAX_MM)
@@ -476,8 +479,8 @@ def _places(page: PageSize, boxes: Sequence[Box], file: str) -> list[str]:
         called = _called(index, box)
         if isinstance(box, Placed) and (box.x + box.w > page.width + 0.01 or box.y + box.h > page.height + 0.01):
             problems.append(
-                f"layout {file}: {called} ends at {box.x + box.w:g} × {box.y + box.h:g} mm, "
-                f"outside the page of {page.width:g} × {page.height:g} mm"
+                f"layout {file}: {called} ends at {box.x + box.w:g} x {box.y + box.h:g} mm, "
+                f"outside the page of {page.width:g} x {page.height:g} mm"
             )
         if isinstance(box, Qr):
             problems += [f"layout {file}: {called} {wrong}" for wrong in _qr_problems(page, box)]
@@ -487,7 +490,7 @@ def _places(page: PageSize, boxes: Sequence[Box], file: str) -> list[str]:
 def _qr_problems(page: PageSize, box: Qr) -> list[str]:
     problems = []
     if box.x + box.side > page.width or box.y + box.side > page.height:
-        problems.append(f"ends at {box.x + box.side:g} × {box.y + box.side:g} mm, outside the page")
+        problems.append(f"ends at {box.x + box.side:g} x {box.y + box.side:g} mm, outside the page")
     problems += [
         f"lies across the fold at {fold:g} mm: a crease through a code spoils it"
         for fold in page.folds

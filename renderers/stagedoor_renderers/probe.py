@@ -23,8 +23,9 @@ def order() -> Order:
             doors_at=dt.datetime(2026, 7, 1, 17, 0, tzinfo=dt.UTC),
             tz="Europe/Berlin",
             terms=(
-                "Der Einlass endet mit Beginn der Vorstellung. Verspätete Gäste werden nach dem ersten Akt eingelassen.\n"
-                "Bild- und Tonaufnahmen sind nicht gestattet. Das Ticket ist übertragbar; der Code gilt einmal."
+                "Der Einlass endet mit Beginn der Vorstellung. Verspätete Gäste werden nach dem ersten Akt "
+                "eingelassen.\nBild- und Tonaufnahmen sind nicht gestattet. Das Ticket ist übertragbar, der Code gilt "
+                "einmal."
             ),
         ),
         locale="de-DE",

@@ -1,7 +1,5 @@
 """`receipt-pdf`: what was bought, for how much, with the taxes that the shop computed."""
 
-from collections.abc import Iterable
-
 import attrs
 
 from stagedoor.rendering.api import Check, Position, RenderRequest

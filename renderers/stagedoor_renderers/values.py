@@ -20,11 +20,11 @@ from babel import dates
 from stagedoor.errors import InvalidRequest
 
 _LOCALES = (
-    "en en_AU en_CA en_GB en_IE en_IN en_NZ en_SG en_ZA de de_AT de_CH fr fr_BE fr_CA fr_CH es es_419 es_AR es_CL es_CO "
-    "es_MX es_US it it_CH nl nl_BE pt pt_PT pl cs sk hu ro bg hr sl sr sr_Latn mk bs sq uk be ru el tr az he ar ar_AE "
-    "ar_EG ar_SA fa hy ka ja ko zh zh_Hant zh_Hant_HK sv da nb nn fi et lv lt is ga cy ca eu gl lb mt af id ms vi sw eo "
-    "uz fil"
-).split()
+    "en en_AU en_CA en_GB en_IE en_IN en_NZ en_SG en_ZA de de_AT de_CH fr fr_BE fr_CA fr_CH es es_419 es_AR es_CL "
+    "es_CO es_MX es_US it it_CH nl nl_BE pt pt_PT pl cs sk hu ro bg hr sl sr sr_Latn mk bs sq uk be ru el tr az he ar "
+    "ar_AE ar_EG ar_SA fa hy ka ja ko zh zh_Hant zh_Hant_HK sv da nb nn fi et lv lt is ga cy ca eu gl lb mt af id ms "
+    "vi sw eo uz fil"
+)
 """What is loaded: the languages whose scripts can be drawn. Others are set in English."""
 
 _ALIASES = {
@@ -36,11 +36,16 @@ _ALIASES = {
     "in": "id",
     "tl": "fil",
 }
+"""Tags that are in use for what is called otherwise here."""
+
+_NO_DECIMALS = "BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX UYI VND VUV XAF XOF XPF"
+_THREE_DECIMALS = "BHD IQD JOD KWD LYD OMN TND"
+_FOUR_DECIMALS = "CLF UYW"
 
 _DECIMALS = {
-    **dict.fromkeys("BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX UYI VND VUV XAF XOF XPF".split(), 0),
-    **dict.fromkeys("BHD IQD JOD KWD LYD OMN TND".split(), 3),
-    **dict.fromkeys("CLF UYW".split(), 4),
+    **dict.fromkeys(_NO_DECIMALS.split(), 0),
+    **dict.fromkeys(_THREE_DECIMALS.split(), 3),
+    **dict.fromkeys(_FOUR_DECIMALS.split(), 4),
 }
 """Decimals of ISO 4217 where they are not 2; Babel's own differ, for it knows how prices are written, not counted."""
 
@@ -141,7 +146,7 @@ def _languages() -> Mapping[str, Language]:
     languages: dict[str, Language] = {}
     # English has a name for every currency; small languages lack some.
     currencies = frozenset(babel.Locale.parse("en").currencies)
-    for name in _LOCALES:
+    for name in _LOCALES.split():
         locale = babel.Locale.parse(name)
         language = Language(
             tag=name.replace("_", "-"),

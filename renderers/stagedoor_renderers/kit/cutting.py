@@ -4,6 +4,8 @@ The cut is a pure function of the font and the glyphs. Hinting is left out: it
 is most of a small subset's size, and no viewer or printer of today needs it.
 """
 
+# ruff: noqa: PLR2004 - the numbers are offsets and lengths of a file format, named by the code round them
+
 import struct
 from collections.abc import Sequence
 
@@ -97,9 +99,9 @@ def _unhinted(outline: bytes, place: dict[int, int]) -> bytes:
         return outline
     if _is_composite(outline):
         return _unhinted_composite(outline, place)
-    contours = struct.unpack_from(">h", outline)[0]
+    (contours,) = struct.unpack_from(">h", outline)
     at = 10 + 2 * contours
-    length = struct.unpack_from(">H", outline, at)[0]
+    (length,) = struct.unpack_from(">H", outline, at)
     return outline[:at] + b"\x00\x00" + outline[at + 2 + length :]
 
 
@@ -154,7 +156,8 @@ def _patched(table: bytes, at: int, value: int) -> bytes:
 
 def _checksum(data: bytes) -> int:
     padded = data + bytes(-len(data) % 4)
-    return sum(struct.unpack(f">{len(padded) // 4}L", padded)) & _MASK
+    words: tuple[int, ...] = struct.unpack(f">{len(padded) // 4}L", padded)
+    return sum(words) & _MASK
 
 
 @attrs.frozen

@@ -12,6 +12,8 @@ every page. The first pages of Latin hold what belongs together, so that a
 ticket in one language needs one page, seldom two.
 """
 
+# ruff: noqa: RUF001 - signs that look alike are told apart by what they are, here above all
+
 import hashlib
 import importlib.resources
 import unicodedata
@@ -235,9 +237,9 @@ def _group(char: str) -> int:
     are grouped by the standards of their countries, the common ones first.
     """
     code = ord(char)
-    if code <= 0xFF or char in "–—‘’‚“”„†‡•…‰‹›€™\u202f":
+    if char <= "\u00ff" or char in "–—‘’‚“”„†‡•…‰‹›€™\u202f":
         return 0
-    if code <= 0x17F or 0x1EA0 <= code <= 0x1EF9 or char in "ƠơƯưẞ":
+    if char <= "\u017f" or "\u1ea0" <= char <= "\u1ef9" or char in "ƠơƯưẞ":
         return 1
     for number, (first, last) in enumerate(_BLOCKS, start=2):
         if first <= code <= last:
@@ -273,7 +275,8 @@ def _has_code(char: str, codec: str, *, below: int = 0xFF) -> bool:
         encoded = char.encode(codec)
     except UnicodeEncodeError:
         return False
-    return len(encoded) == 2 and encoded[0] < below
+    is_double_byte = len(encoded) == len("xx")
+    return is_double_byte and encoded[0] < below
 
 
 def _glyph(font: TrueType, page: Page, char: str, *, code: int) -> Glyph:

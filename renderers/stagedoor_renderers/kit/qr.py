@@ -77,8 +77,8 @@ def _made(token: str, level: str) -> segno.QRCode:
 
 def _path(code: segno.QRCode) -> str:
     """Return rectangles over all runs of dark modules; one path, filled at once, has no seams."""
-    parts: list[str] = []
-    for y, row in enumerate(code.matrix):
-        for run in re.finditer(b"\x01+", bytes(row)):
-            parts.append(f"{run.start()} {y} {run.end() - run.start()} 1 re")
-    return "\n".join(parts)
+    return "\n".join(
+        f"{run.start()} {y} {run.end() - run.start()} 1 re"
+        for y, row in enumerate(code.matrix)
+        for run in re.finditer(b"\x01+", bytes(row))
+    )

@@ -8,6 +8,8 @@ What cannot be embedded or drawn (PostScript outlines, bitmap emoji, a font whos
 owner forbids embedding) is refused here, at start, with the name of the file.
 """
 
+# ruff: noqa: PLR2004 - the numbers are offsets and lengths of a file format, named by the code round them
+
 import struct
 from collections.abc import Mapping
 from typing import NoReturn

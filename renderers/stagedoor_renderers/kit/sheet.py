@@ -12,12 +12,14 @@ from typing import Any
 
 import attrs
 
-from stagedoor_renderers.kit import settings  # first: it makes ReportLab safe before it is imported
+from stagedoor_renderers.kit import settings  # isort: skip # first: it makes ReportLab safe before it is imported
+
+from reportlab.pdfbase import pdfdoc
+from reportlab.pdfgen.canvas import Canvas
+
 from stagedoor_renderers.kit.faces import Face, Page
 from stagedoor_renderers.kit.qr import QUIET_ZONE, QrCode
 from stagedoor_renderers.kit.typeset import Line, number, show
-from reportlab.pdfbase import pdfdoc  # isort: skip
-from reportlab.pdfgen.canvas import Canvas  # isort: skip
 
 MM = 72 / 25.4
 """Points in a millimetre."""

@@ -8,12 +8,14 @@ Strings given to this module are drawable (see `text`): every character but the
 line feed has a glyph.
 """
 
+# ruff: noqa: RUF001 - signs that look alike are told apart by what they are, here above all
+
 import itertools
 import math
 import re
 import sys
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import attrs
 
@@ -29,6 +31,10 @@ _BREAK_AFTER = "-‐–—/"
 _EAST_ASIAN = re.compile("[\u2e80-\u9fff\uac00-\ud7a3\uf900-\ufaff\uff00-\uffef]")
 _NEVER_FIRST = "、。，．・：；？！）」』】〉》〕］｝ーぁぃぅぇぉっゃゅょァィゥェォッャュョ々…%,.!?:;)]}’”»"
 _NEVER_LAST = "（「『【〈《〔［｛([{‘“«"
+_ABOVE, _BELOW = 230, 220
+"""Unicode's combining classes of accents above and below a letter."""
+_MARK_GAP = 40
+"""Between a letter and its accent, in thousandths of the size."""
 _MARKS = re.compile(
     "[\u0300-\u036f\u0483-\u0487\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed\u3099\u309a\ufb1e]"
 )
@@ -86,18 +92,18 @@ def break_lines(face: Face, text: str, size: float, *, width: float) -> list[Lin
 def _filled(face: Face, paragraph: str, size: float, *, width: float) -> Iterator[str]:
     line, used = "", 0.0
     for piece in _pieces(paragraph):
-        bare = piece.rstrip(" ")
-        bare_width = width_of(face, bare, size)
-        if line and used + bare_width > width:
+        rest = piece
+        wide = width_of(face, rest.rstrip(" "), size)
+        if line and used + wide > width:
             yield line.rstrip(" ")
             line, used = "", 0.0
-        while not line and bare_width > width and len(bare) > 1:
-            head = _head_that_fits(face, bare, size, width=width)
+        while not line and wide > width and len(rest.rstrip(" ")) > 1:
+            head = _head_that_fits(face, rest.rstrip(" "), size, width=width)
             yield head
-            piece, bare = piece[len(head) :], bare[len(head) :]
-            bare_width = width_of(face, bare, size)
-        line += piece
-        used += width_of(face, piece, size)
+            rest = rest[len(head) :]
+            wide = width_of(face, rest.rstrip(" "), size)
+        line += rest
+        used += width_of(face, rest, size)
     yield line.rstrip(" ")
 
 
@@ -259,51 +265,65 @@ def _plain(face: Face, text: str) -> Iterator[_Item]:
         previous = char
 
 
-def _joined(items: Iterator[_Item] | Sequence[_Item], size: float, *, thicken: bool) -> Shown:
+def _joined(items: Iterable[_Item], size: float, *, thicken: bool) -> Shown:
     """Write the items with as few operators as they need."""
-    pages: dict[Page, None] = {}
-    out: list[str] = []
-    codes = bytearray()
-    array: list[str] = []
-    page: Page | None = None
-    rise = 0.0
-
-    def end_codes() -> None:
-        if codes:
-            array.append(f"<{codes.hex()}>")
-            codes.clear()
-
-    def end_array() -> None:
-        end_codes()
-        if array:
-            out.append(f"[{''.join(array)}] TJ" if len(array) > 1 else f"{array[0]} Tj")
-            array.clear()
-
+    writer = _Writer(size, thicken=thicken)
     for item in items:
+        writer.add(item)
+    return writer.finish()
+
+
+class _Writer:
+    """Collects glyphs into strings, strings and moves into arrays, arrays and changes into operators."""
+
+    def __init__(self, size: float, *, thicken: bool) -> None:
+        self._size = size
+        self._thicken = thicken
+        self._out: list[str] = []
+        self._array: list[str] = []
+        self._codes = bytearray()
+        self._page: Page | None = None
+        self._pages: set[Page] = set()
+        self._rise = 0.0
+
+    def add(self, item: _Item) -> None:
+        page = item.glyph.page
         if item.before:
-            end_codes()
-            array.append(number(-item.before))
-        if item.glyph.page is not page or item.rise != rise:
-            end_array_keeping_moves = array and array[-1][0] != "<" and not codes
-            if end_array_keeping_moves:
-                out.append(f"[{''.join(array)}] TJ")
-                array.clear()
-            else:
-                end_array()
-            if item.rise != rise:
-                rise = item.rise
-                out.append(f"{number(rise * size / 1000)} Ts")
-            if item.glyph.page is not page:
-                out.append(_font_change(item.glyph.page, page, size, thicken=thicken))
-                page = item.glyph.page
-                pages[page] = None
-        codes.append(item.glyph.code)
-    end_array()
-    if rise:
-        out.append("0 Ts")
-    if page is not None and page.needs_thickening and thicken:
-        out.append("0 Tr")
-    return Shown(operators=" ".join(out), pages=frozenset(pages))
+            self._end_codes()
+            self._array.append(number(-item.before))
+        if page is not self._page or item.rise != self._rise:
+            self._end_array()
+            self._change(page, item.rise)
+        self._codes.append(item.glyph.code)
+
+    def finish(self) -> Shown:
+        self._end_array()
+        if self._rise:
+            self._out.append("0 Ts")
+        if self._thicken and self._page is not None and self._page.needs_thickening:
+            self._out.append("0 Tr")
+        return Shown(operators=" ".join(self._out), pages=frozenset(self._pages))
+
+    def _change(self, page: Page, rise: float) -> None:
+        if rise != self._rise:
+            self._rise = rise
+            self._out.append(f"{number(rise * self._size / 1000)} Ts")
+        if page is not self._page:
+            self._out.append(_font_change(page, self._page, self._size, thicken=self._thicken))
+            self._page = page
+            self._pages.add(page)
+
+    def _end_codes(self) -> None:
+        if self._codes:
+            self._array.append(f"<{self._codes.hex()}>")
+            self._codes.clear()
+
+    def _end_array(self) -> None:
+        self._end_codes()
+        if self._array:
+            # A move may stand alone here, before a change of font: an array may hold that too.
+            self._out.append(f"[{''.join(self._array)}] TJ")
+        self._array.clear()
 
 
 def _font_change(page: Page, previous: Page | None, size: float, *, thicken: bool) -> str:
@@ -368,11 +388,10 @@ def _over(letter: Glyph, mark: Glyph, char: str) -> tuple[float, float]:
     left, bottom, right, top = letter.box
     mark_left, mark_bottom, mark_right, mark_top = mark.box
     at = round((left + right) / 2 - (mark_left + mark_right) / 2)
-    gap = 40
-    if unicodedata.combining(char) == 230:
-        return at, max(0.0, round(top + gap - mark_bottom))
-    if unicodedata.combining(char) == 220:
-        return at, min(0.0, round(bottom - gap - mark_top))
+    if unicodedata.combining(char) == _ABOVE:
+        return at, max(0.0, round(top + _MARK_GAP - mark_bottom))
+    if unicodedata.combining(char) == _BELOW:
+        return at, min(0.0, round(bottom - _MARK_GAP - mark_top))
     return at, 0.0
 
 
