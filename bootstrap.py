@@ -123,7 +123,7 @@ class SetupError(Exception):
         self.code = code
 
 
-class Unreachable(Exception):  # noqa: N818 - says what a mirror is
+class Unreachable(Exception):
     """A mirror gave no answer; the next one is asked."""
 
 

@@ -38,6 +38,7 @@ CONSTRAINTS = "constraints.txt"
 STAMP = ".stagedoor-installed"
 DEMO = ("--orders", "300", "--refund-share", "0.2")
 EDITABLE = ("-e", ".[test]", "-e", "./renderers")
+EDITABLE_WITH_ALL = ("-e", ".[postgres,test]", "-e", "./renderers")
 
 nox.needs_version = ">=2025.5"
 nox.options.default_venv_backend = "uv|virtualenv"
@@ -88,7 +89,7 @@ def install(session: nox.Session, *what: str) -> None:
 def install_all(session: nox.Session, *more: str) -> None:
     """Install both distributions from the checkout, the tests' plugins, and what tests run on."""
     plugins = [word for project in plugin_projects() for word in ("-e", f"./{project}")]
-    install(session, *EDITABLE, *plugins, "--group", "lint", *more)
+    install(session, *EDITABLE_WITH_ALL, *plugins, "--group", "lint", *more)
 
 
 def without_settings() -> dict[str, str | None]:

@@ -20,7 +20,7 @@ START_LIMIT_S = 20.0
 POLL_S = 0.01
 
 
-class NoServer(Exception):  # noqa: N818 - says what is the matter, like the house's other exceptions
+class NoServer(Exception):
     """There is no Redis server on this machine."""
 
 
