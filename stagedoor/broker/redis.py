@@ -150,7 +150,7 @@ class RedisDeliveries:
             [limit, for_jobs, self._settings.dead_maxlen],
             patient=True,
         )
-        return ReadReply(tuple(_claimed(*entry) for entry in reply[1]), _trimmed(reply[2]))
+        return ReadReply(tuple(map(_unpacked, reply[1])), _trimmed(reply[2]))
 
     def wait(self, block_ms: int) -> ReadReply:
         """Block on both streams for one entry."""
@@ -193,9 +193,13 @@ class RedisDeliveries:
 
     def settle(self, batch: int, settlements: Sequence[Settlement]) -> Answers:
         """Write the outcomes of one batch."""
-        args: list[Any] = [batch, self._settings.dead_maxlen]
+        heads, arguments = [], []
         for settlement in settlements:
-            args += _settlement_args(settlement, self._name)
+            verb, argument = _verb(settlement, self._name)
+            heads.append(f"{_head(settlement)} {verb}")
+            if argument is not None:
+                arguments.append(argument)
+        args = [batch, self._settings.dead_maxlen, "\n".join(heads), *arguments]
         reply = self._fenced(
             "settle",
             [*self._mine, self._keys.crashes, self._keys.dead, self._keys.delayed, self._keys.delayed_body],
@@ -360,6 +364,18 @@ def _claimed(number: int, entry_id: bytes, deliveries: int, crash_log: bytes, fl
     return Claimed(Entry(stream, text, pair_up(flat)), Tenure(stream, text, deliveries), log)
 
 
+def _unpacked(value: bytes) -> Claimed:
+    """Return one entry of `read`'s reply; its layout is described above the script."""
+    line, _, rest = value.partition(b"\n")
+    number, deliveries, *lengths = map(int, line.split())
+    parts = []
+    at = 0
+    for length in lengths:
+        parts.append(rest[at : at + length])
+        at += length
+    return _claimed(number, parts[0], deliveries, parts[1], parts[2:])
+
+
 _STREAMS = {stream.value: stream for stream in Stream}
 
 
@@ -374,17 +390,16 @@ def _pairs(reply: Any) -> Iterable[tuple[bytes, Any]]:
     return cast("Iterable[tuple[bytes, Any]]", reply.items() if isinstance(reply, dict) else reply)
 
 
-def _settlement_args(settlement: Settlement, consumer: str) -> tuple[str, bytes]:
+def _head(settlement: Settlement) -> str:
     tenure = settlement.tenure
     flag = "g" if settlement.body_gone else "c" if settlement.crash_log else "-"
-    verb, argument = _verb(settlement, consumer)
-    return f"{tenure.stream.value} {tenure.entry_id} {tenure.deliveries} {flag} {verb}", argument
+    return f"{tenure.stream.value} {tenure.entry_id} {tenure.deliveries} {flag}"
 
 
-def _verb(settlement: Settlement, consumer: str) -> tuple[str, bytes]:
+def _verb(settlement: Settlement, consumer: str) -> tuple[str, bytes | None]:
     match settlement.outcome:
         case Done():
-            return "done", b""
+            return "done", None
         case RetryLater(after_s, attempt, _error):
             return "delay", _delay(after_s, delayed_body(settlement, {"attempt": str(attempt)}))
         case UnknownKind(after_s, hops):

@@ -43,6 +43,9 @@ from stagedoor.worker.settler import Settler
 ALONE_FROM_CRASHES = 2
 """An entry that has taken two processes along runs alone, so that its neighbours never collect more."""
 
+TELL_EVERY_S = 0.001
+"""A thread in a run of short jobs tells the trio thread about them this often: fewer wake-ups, larger batches."""
+
 MakeContext = Callable[[Job, HeldDelivery], Any]
 
 
@@ -105,6 +108,7 @@ class Executor:
         self._is_draining = False
         self._changed = trio.Event()
         self._is_told = False
+        self._told_at = 0.0
         self._nursery: trio.Nursery | None = None
         self._token: trio.lowlevel.TrioToken | None = None
 
@@ -299,8 +303,9 @@ class Executor:
             if slot.is_orphaned or slot.is_released:
                 return
             self._finish(current, outcome)
-            self._tell()
             current = None if self._alone or self._is_draining else _pop(self._ready)
+            if current is None or self._clocks.monotonic() - self._told_at > TELL_EVERY_S:
+                self._tell()
 
     def _attempt(self, held: HeldDelivery) -> Outcome | None:
         """Run a plain handler once; None means that the tenure was lost and nothing is to be written."""
@@ -395,6 +400,7 @@ class Executor:
 
     def _tell(self) -> None:
         """Have the trio thread look at what has changed, once for all that changed meanwhile."""
+        self._told_at = self._clocks.monotonic()
         if not self._is_told:
             self._is_told = True
             self._soon(self._after_change)

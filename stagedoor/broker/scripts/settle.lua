@@ -13,9 +13,10 @@
 -- ARGV[3]  incarnation of the caller
 -- ARGV[4]  batch, a number that grows by one with each new batch and stays when one is repeated
 -- ARGV[5]  dead_maxlen, entries
--- ARGV[6…] per delivery two values: '<stream number> <id> <deliveries> <flag> <verb>', and the verb's argument
+-- ARGV[6]  a line per delivery: '<stream number> <id> <deliveries> <flag> <verb>'
+-- ARGV[7…] the verbs' arguments, in the order of those lines, for the verbs that take one
 --          flag 'g': the caller was told that the body is gone; 'c': there is a crash log to clear; '-': neither
---          verb 'done': argument unused
+--          verb 'done': no argument
 --          verb 'delay': argument = '<after in ms> <packed body>'
 --          verb 'dead': argument = packed names and values of the dead letter
 -- Reply    {'absent'} or {'taken'}: nothing was written; or
@@ -36,12 +37,12 @@ if last[1] == ARGV[4] then
 end
 -- A repeat that comes late, after its caller has gone on to the next batch: nobody reads this reply.
 if last[1] and tonumber(last[1]) > tonumber(ARGV[4]) then
-  return {'ok', string.sub(string.rep('lost\n', (#ARGV - 5) / 2), 1, -2), -1}
+  return {'ok', string.gsub(ARGV[6], '[^\n]+', 'lost'), -1}
 end
 -- A missing group must show before anything is written: a batch fails as a whole or is answered as a whole.
 local asked = {}
-for i = 6, #ARGV, 2 do
-  local number = tonumber(string.sub(ARGV[i], 1, 1))
+for line in string.gmatch(ARGV[6], '[^\n]+') do
+  local number = tonumber(string.sub(line, 1, 1))
   if not asked[number] then redis.call('XPENDING', KEYS[number], group, '-', '+', 1) end
   asked[number] = true
 end
@@ -82,13 +83,14 @@ function verbs.dead(number, id, argument)
   if type(written) == 'table' and written.err then return written.err end
 end
 
-local answers = {}
-for i = 6, #ARGV, 2 do
-  local number, id, deliveries, flag, verb = string.match(ARGV[i], '^(%d) (%S+) (%d+) (%S) (%a+)$')
+local answers, argument = {}, 6
+for line in string.gmatch(ARGV[6], '[^\n]+') do
+  local number, id, deliveries, flag, verb = string.match(line, '^(%d) (%S+) (%d+) (%S) (%a+)$')
+  if verb ~= 'done' then argument = argument + 1 end
   local stream = KEYS[tonumber(number)]
   local answer = 'lost'
   if holds(stream, group, consumer, id, tonumber(deliveries)) or (flag == 'g' and is_orphan(stream, id)) then
-    local problem = verbs[verb](number, id, ARGV[i + 1])
+    local problem = verbs[verb](number, id, ARGV[argument])
     if problem then
       answer = string.gsub(problem, '%s+', ' ')
     else
