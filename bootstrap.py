@@ -323,7 +323,8 @@ def require_packages(machine: Machine, packages: Sequence[str]) -> None:
     if not machine.is_root:
         raise SetupError(f"some packages are missing. Run this, then try again:\n{apt_line(packages)}", code=2)
     machine.say.line(f"installing Debian's packages: {' '.join(packages)}")
-    install = ["apt-get", "install", "-y", "--no-install-recommends", *packages]
+    patient = ["-o", "DPkg::Lock::Timeout=300"]  # a new machine may be busy with updates of its own
+    install = ["apt-get", "install", "-y", "--no-install-recommends", *patient, *packages]
     done = machine.run(install, DEBIAN_FRONTEND="noninteractive")
     if done.code:
         # A new machine's package lists are empty or old.
