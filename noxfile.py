@@ -198,29 +198,47 @@ def docs(session: nox.Session) -> None:
 
 def build_distribution(session: nox.Session, project: Path, into: Path) -> Path:
     """Build the sdist of *project*, and its wheel out of that sdist; return the wheel."""
+    before = set(into.glob("*"))
     with session.chdir(project):
         session.run("hatchling", "build", "-t", "sdist", "-d", str(into))
-    archive = max(into.glob(f"{project.name}*.tar.gz"), key=lambda path: path.stat().st_mtime)
+    (archive,) = set(into.glob("*.tar.gz")) - before
     unpacked = Path(session.create_tmp()).resolve() / "unpacked"
     shutil.rmtree(unpacked, ignore_errors=True)
     with tarfile.open(archive) as file:
         file.extractall(unpacked, filter="data")
     with session.chdir(next(unpacked.iterdir())):
         session.run("hatchling", "build", "-t", "wheel", "-d", str(into))
-    return max(into.glob("*.whl"), key=lambda path: path.stat().st_mtime)
+    (wheel,) = set(into.glob("*.whl")) - before
+    return wheel
 
 
-@nox.session(python=PYTHON, reuse_venv=False)
+def install_wheels(session: nox.Session, wheels: list[Path], environment: Path) -> str:
+    """Install *wheels* and what they ask for into a new environment; return its interpreter."""
+    python = str(environment / "bin" / "python")
+    if session.venv_backend == "uv":
+        session.run("uv", "venv", "--quiet", "--clear", "-p", PYTHON, str(environment), external=True)
+        pip = ["uv", "pip", "install", "--quiet", "--python", python]
+    else:
+        session.run(PYTHON, "-m", "venv", "--clear", str(environment), external=True)
+        pip = [python, "-m", "pip", "install", "--quiet"]
+        session.run(*pip, "pip>=26", external=True)
+    env = bootstrap.certificates(os.environ)
+    session.run(*pip, "-c", CONSTRAINTS, *map(str, wheels), env=env, external=True)
+    return python
+
+
+@nox.session(python=PYTHON)
 def build(session: nox.Session) -> None:
     """Build both packages into dist/, and try the wheels in a new environment outside the checkout."""
     dist = HERE / "dist"
     shutil.rmtree(dist, ignore_errors=True)
     install(session, "hatchling")
     wheels = [build_distribution(session, project, dist) for project in (HERE, HERE / "renderers")]
-    install(session, *map(str, wheels))
-    with session.chdir(session.create_tmp()):
-        session.run("python", "-m", "stagedoor", "--help")
-        session.run("python", "-m", "stagedoor", "renderers")
+    outside = Path(session.create_tmp()).resolve()
+    python = install_wheels(session, wheels, outside / "wheels")
+    with session.chdir(outside):
+        session.run(python, "-m", "stagedoor", "--help", env=without_settings(), external=True)
+        session.run(python, "-m", "stagedoor", "renderers", env=without_settings(), external=True)
 
 
 @nox.session(python=PYTHON)
