@@ -252,6 +252,20 @@ class BrokerUp(Event):
 
 
 @attrs.frozen(kw_only=True)
+class RelayStarted(Event):
+    """A relay reads the outbox of this order book."""
+
+    book: str
+
+
+@attrs.frozen(kw_only=True)
+class RelayStopped(Event):
+    """A relay that ran alone has stopped."""
+
+    why: str
+
+
+@attrs.frozen(kw_only=True)
 class RowsPublished(Event):
     """Outbox rows have their entries."""
 
@@ -266,6 +280,11 @@ class StreamFull(Event):
 
     level: ClassVar[str] = "warning"
     waiting: int
+
+
+@attrs.frozen(kw_only=True)
+class StreamHasRoom(Event):
+    """The stream takes rows again after it was full."""
 
 
 @attrs.frozen(kw_only=True)
@@ -285,3 +304,19 @@ class PublishedLost(Event):
     confirmed: int
     recorded: int
     offered_again: int
+
+
+@attrs.frozen(kw_only=True)
+class OrderBookDown(Event):
+    """The order book's database has not served us for over a second; we go on trying."""
+
+    level: ClassVar[str] = "warning"
+    call: str
+    error: str
+
+
+@attrs.frozen(kw_only=True)
+class OrderBookUp(Event):
+    """The order book's database serves us again."""
+
+    down_s: float

@@ -1,0 +1,140 @@
+"""The table of commands, and how one of them is run.
+
+Nothing of a command is imported before it is used: ``--help`` stays fast, and a
+command that cannot be imported does not take the others with it.
+"""
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+import click
+
+from stagedoor import __version__
+from stagedoor.cli.failures import INTERRUPTED, explain
+
+PROGRAM = "python -m stagedoor"
+DEFAULT = "worker"
+_OWN_OPTIONS = ("--help", "-h", "--version")
+
+
+@attrs.frozen
+class Entry:
+    """One command: where it is, and its line in the help."""
+
+    module: str
+    help: str
+
+
+COMMANDS: dict[str, Entry] = {
+    "worker": Entry("stagedoor.cli.worker", "Run a worker; this is what happens when no command is named."),
+    "relay": Entry("stagedoor.cli.relay", "Bring outbox rows to the stream; any number may run."),
+    "order": Entry("stagedoor.cli.order", "Place, refund, change, show and check orders."),
+    "status": Entry("stagedoor.cli.status", "Show what is where: streams, workers, outbox."),
+    "renderers": Entry("stagedoor.cli.renderers", "List the renderers that are installed."),
+    "replay": Entry("stagedoor.cli.replay", "Run fixtures against real handlers and a real Redis."),
+    "demo": Entry("stagedoor.cli.demo", "Sell, refund and print tickets with real parts on this machine."),
+}
+
+
+class Commands(click.Group):
+    """The group of all commands; imports one when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Return the names in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - as above
+        """Import a command and return it."""
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        try:
+            command = importlib.import_module(entry.module).command
+        except ModuleNotFoundError as error:
+            if error.name != entry.module:
+                raise
+            raise click.ClickException(f"the command {cmd_name} is not in this installation") from None
+        assert isinstance(command, click.Command), f"{entry.module}.command is a click command"
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as above
+        """Write the table without importing what is in it."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Every setting has an environment variable STAGEDOOR_… and a flag; "
+    "'COMMAND --help' lists those that the command reads.",
+)
+@click.version_option(__version__, message="stagedoor %(version)s")
+def root() -> None:
+    """Turn paid orders into tickets: an outbox, one Redis stream, and workers that print PDF."""
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return the exit code; everything that can be explained is, on stderr."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or (words[0].startswith("-") and words[0] not in _OWN_OPTIONS):
+        words.insert(0, DEFAULT)
+    _make_streams_forgiving()
+    try:
+        result: Any = root.main(args=words, prog_name=PROGRAM, standalone_mode=False)
+        _flush()
+    except BrokenPipeError:
+        return _quiet_after_broken_pipe()
+    except click.Abort:
+        return INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except BaseException as error:  # noqa: BLE001 - what cannot be explained is raised again
+        return _explained(error)
+    return result if isinstance(result, int) else 0
+
+
+def _explained(error: BaseException) -> int:
+    found = explain(error)
+    if found is None:
+        raise error
+    lines, code = found
+    for line in lines:
+        complain(line)
+    return code
+
+
+def complain(line: str) -> None:
+    """Write one line about what is wrong to stderr; somebody who closed it does not want it."""
+    if sys.stderr is None:
+        return
+    try:
+        print(f"stagedoor: {line}", file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        return
+
+
+def _make_streams_forgiving() -> None:
+    """Write what the terminal's encoding has not as an escape, instead of failing in the middle of a table."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+
+
+def _flush() -> None:
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+def _quiet_after_broken_pipe() -> int:
+    """The reader of our output has gone (``… | head``): say nothing, also not at the end of the interpreter."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
+    return 1

@@ -1,0 +1,219 @@
+"""Log lines for people: the time, what happened in a few words, and what one may have to look up."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from stagedoor.cli.text import printable
+
+if TYPE_CHECKING:
+    from stagedoor.cli.logs import Line
+
+_RESET, _DIM, _BOLD = "\x1b[0m", "\x1b[2m", "\x1b[1m"
+_COLOURS = {"debug": _DIM, "info": "", "warning": "\x1b[33m", "error": "\x1b[31m"}
+_OUTCOMES = {
+    "done": "\x1b[32m",
+    "settled": "\x1b[32m",
+    "retrylater": "\x1b[33m",
+    "unknownkind": "\x1b[33m",
+    "dead": "\x1b[31m",
+}
+_MARKS = {"debug": " ", "info": " ", "warning": "!", "error": "✗"}
+
+type Fields = dict[str, Any]
+type Sentence = Callable[[Fields], str]
+"""Takes out of the fields what it says; what it leaves is added as name=value."""
+
+
+class TextLines:
+    """Makes lines for people.
+
+    Args:
+        has_colour: whether the terminal shows colours.
+        redis_url: where Redis is, its password hidden.
+    """
+
+    def __init__(self, *, has_colour: bool = False, redis_url: str = "") -> None:
+        self._has_colour = has_colour
+        self._redis_url = redis_url
+
+    def __call__(self, line: "Line") -> str:
+        """Return the text of one line."""
+        fields = dict(line.fields)
+        colour = _COLOURS.get(line.level, "")
+        if line.name == "delivery_settled":
+            colour = _OUTCOMES.get(str(fields.get("outcome")), colour)
+        if line.name in {"broker_down", "broker_up"} and self._redis_url:
+            fields["url"] = self._redis_url
+        sentence = _SENTENCES.get(line.name, _named(line.name))(fields)
+        rest = "  ".join(f"{key}={_shown(value)}" for key, value in fields.items())
+        parts = [
+            self._painted(_clock(line.at), _DIM),
+            self._painted(_MARKS.get(line.level, " "), colour),
+            self._painted(sentence, colour),
+        ]
+        return " ".join(parts) + (self._painted(f"  {rest}", _DIM) if rest else "")
+
+    def _painted(self, text: str, colour: str) -> str:
+        return f"{colour}{text}{_RESET}" if self._has_colour and colour else text
+
+
+def _clock(at: float) -> str:
+    return f"{time.strftime('%H:%M:%S', time.localtime(at))}.{int(at * 1000) % 1000:03d}"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, tuple | list):
+        return ",".join(_shown(item) for item in value)
+    text = printable(str(value))
+    return f'"{text}"' if " " in text else text
+
+
+def _say(fields: Mapping[str, Any], name: str, default: str = "") -> str:
+    return printable(str(fields.get(name, default)), 1000)
+
+
+# -- the sentences --------------------------------------------------------------
+
+
+def _named(name: str) -> Sentence:
+    """Say the name of an event that has no sentence: a handler's own."""
+    shown = printable(name).replace("_", " ")
+    return lambda _fields: shown
+
+
+def _template(text: str) -> Sentence:
+    """Fill a sentence with fields and take them out; those that it does not name are left."""
+
+    def say(fields: Fields) -> str:
+        filled = _Filled(fields)
+        said = text.format_map(filled)
+        for name in filled.used:
+            fields.pop(name, None)
+        return said
+
+    return say
+
+
+class _Filled(dict[str, str]):
+    """The fields as text, remembering which were asked for."""
+
+    def __init__(self, fields: Fields) -> None:
+        super().__init__()
+        self._fields = fields
+        self.used: set[str] = set()
+
+    def __missing__(self, name: str) -> str:
+        self.used.add(name)
+        value = self._fields.get(name, "?")
+        return ", ".join(map(_shown, value)) if isinstance(value, tuple | list) else printable(str(value), 1000)
+
+
+def _delivery(fields: Fields) -> str:
+    """The canonical line of a delivery, in columns: what became of it, kind, order, attempt, times."""
+    outcome = str(fields.pop("outcome", "?"))
+    word = {"retrylater": "retry", "unknownkind": "unknown", "release": "released"}.get(outcome, outcome)
+    order = fields.pop("order_id", None)
+    kind = printable(str(fields.pop("kind", None) or "malformed"))
+    run_s, queue_s = fields.pop("run_s", None), fields.pop("queue_age_s", None)
+    attempt, deliveries, crashes = fields.pop("attempt", 1), fields.pop("deliveries", 1), fields.pop("crashes", 0)
+    retry_s, reason, error = fields.pop("retry_in_s", None), fields.pop("reason", None), fields.pop("error", None)
+    fields.pop("outbox_id", None)
+    columns = [f"{word:<7}", f"{kind:<14}", f"{f'order {order}' if order else '':<12}"]
+    columns += [f"{span(run_s):>8}", f"waited {span(queue_s)}" if queue_s is not None else ""]
+    extras = [
+        f"attempt {attempt}" if attempt and attempt > 1 else "",
+        f"delivery {deliveries}" if deliveries > 1 else "",
+        f"{crashes} crashes" if crashes else "",
+        f"again in {span(retry_s)}" if retry_s is not None else "",
+        printable(str(reason)) if reason else "",
+        printable(str(error)) if error else "",
+    ]
+    said = "  ".join(column for column in columns if column.strip())
+    told = ", ".join(extra for extra in extras if extra)
+    return f"{said}  {told}".rstrip()
+
+
+def span(seconds: float | None) -> str:
+    """Return a length of time as people say it."""
+    if seconds is None:
+        return ""
+    if seconds < 0.001:  # noqa: PLR2004 - below it, ms would read 0
+        return f"{seconds * 1e6:.0f} µs"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 120:  # noqa: PLR2004 - two minutes
+        return f"{seconds:.1f} s"
+    if seconds < 7200:  # noqa: PLR2004 - two hours
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.0f} h" if seconds < 172_800 else f"{seconds / 86_400:.0f} d"  # noqa: PLR2004 - two days
+
+
+def _started(fields: Fields) -> str:
+    gil = fields.pop("gil", None)
+    fields.pop("incarnation", None)
+    said = _template("worker {worker} reads with {slots} slots: {kinds}")(fields)
+    return f"{said}; with a GIL" if gil else said
+
+
+def _broker_down(fields: Fields) -> str:
+    where = f" at {fields.pop('url')}" if "url" in fields else ""
+    fields.pop("call", None)
+    error = printable(str(fields.pop("error", "")))
+    return (
+        f"Redis does not answer{where} ({error}). Start it, or set STAGEDOOR_REDIS_URL; "
+        "we wait and go on when it is there, nothing is lost"
+    )
+
+
+def _broker_up(fields: Fields) -> str:
+    fields.pop("url", None)
+    return f"Redis answers again after {span(fields.pop('down_s', None))}"
+
+
+def _book_down(fields: Fields) -> str:
+    fields.pop("call", None)
+    return f"the order book cannot be asked ({printable(str(fields.pop('error', '')))}); we wait, nothing is lost"
+
+
+def _swept(fields: Fields) -> str:
+    crashed = fields.pop("crashed", False)
+    said = _template("worker {worker} has not been seen: its {entries} entries go to others")(fields)
+    return f"{said}, counted as a crash" if crashed else said
+
+
+_SENTENCES: Mapping[str, Sentence] = {
+    "worker_started": _started,
+    "worker_stopping": _template("{why}: worker {worker} finishes the {held} jobs it holds, at most {grace_s} s"),
+    "worker_stopped": _template("worker {worker} has stopped: {released} released, {owed} owed, {orphaned} orphaned"),
+    "warned": _template("{message}"),
+    "delivery_started": _template("started {kind:<14}  order {order_id}  attempt {attempt}"),
+    "delivery_settled": _delivery,
+    "tenure_lost": _template("{kind} {entry_id} is somebody else's now (noticed at {at}); nothing was written"),
+    "settle_refused": _template("Redis refused the outcome of {entry_id}; it is tried again: {problem}"),
+    "handler_orphaned": _template(
+        "the handler of {kind} did not end at its timeout; {orphaned} of {slots} slots are gone until it does"
+    ),
+    "result_ignored": _template("the handler of {kind} returned {returned}; nothing reads it"),
+    "entries_returned": _template("{count} entries given back ({why})"),
+    "worker_swept": _swept,
+    "entries_reclaimed": _template("{count} entries that nobody had touched go to others"),
+    "entry_trimmed": _template("entry {entry_id} was deleted while it was owed: a lost job; find out who deletes"),
+    "jobs_promoted": _template("{count} delayed jobs are due"),
+    "group_recreated": _template("the consumer group was gone and was made anew"),
+    "broker_down": _broker_down,
+    "broker_up": _broker_up,
+    "order_book_down": _book_down,
+    "order_book_up": lambda fields: f"the order book answers again after {span(fields.pop('down_s', None))}",
+    "relay_started": _template("relay reads the outbox of book {book}"),
+    "relay_stopped": _template("the relay has stopped ({why})"),
+    "rows_published": _template("{added} rows published"),
+    "stream_full": _template("the stream is full: {waiting} rows wait in the outbox until workers have caught up"),
+    "stream_has_room": _template("the stream takes rows again"),
+    "row_parked": _template("outbox row {outbox_id} can never make an entry and was set aside: {error}"),
+    "published_lost": _template(
+        "Redis has lost rows that it had confirmed (it counts {confirmed}, it said {recorded}): "
+        "{offered_again} are offered again"
+    ),
+    "log_lines_dropped": _template("{dropped} log lines were dropped: nobody read them"),
+}

@@ -1,0 +1,236 @@
+"""Wiring: the parts of a worker and of a relay, put together from the settings.
+
+What can be wrong with the set-up is tried here, before anything is claimed:
+plugins are loaded, the order book is opened, the tickets folder is written to.
+Redis alone may be away: that is weather, and the worker waits for it.
+"""
+
+import contextlib
+import functools
+import os
+import random
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from typing import NoReturn
+
+import attrs
+import trio
+
+from stagedoor.broker.connection import Link, masked
+from stagedoor.broker.redis import DeliverySettings, RedisDeliveries, RedisPublishing
+from stagedoor.cli.context import Shop
+from stagedoor.cli.logs import Logs
+from stagedoor.cli.plugins import Plugins, load_plugins
+from stagedoor.core.keys import Keys
+from stagedoor.errors import ConfigurationError
+from stagedoor.events import EventStream, RelayStopped, Warned
+from stagedoor.orders import OrderBook, Outbox, open_engine
+from stagedoor.orders.engine import Database, create_schema
+from stagedoor.relay import Relay
+from stagedoor.rendering.pool import RenderPool
+from stagedoor.settings import Settings
+from stagedoor.weather import Weather
+from stagedoor.worker import ExitCode, StopRequest, WorkerSettings, run_worker
+from stagedoor.worker.identity import current_identity, is_provably_gone
+from stagedoor.worker.supervisor import watch_signals
+
+ORDER_THREADS = 8
+"""Threads in which the order book works for async handlers; plain ones bring their own."""
+
+
+@attrs.frozen(kw_only=True)
+class Equipment:
+    """What a worker works with, opened and tried."""
+
+    settings: Settings
+    plugins: Plugins
+    book: OrderBook
+    link: Link
+    events: EventStream
+    logs: Logs
+
+
+@contextlib.contextmanager
+def equipped(settings: Settings, logs: Logs, *, gil_culprits: Sequence[str] = ()) -> Iterator[Equipment]:
+    """Open what a worker needs, and close it afterwards.
+
+    Raises:
+        ConfigurationError: everything that is wrong with the plugins, the order book, the
+            tickets folder and the addresses, at once.
+    """
+    problems: list[str] = []
+    with contextlib.ExitStack() as stack:
+        link = _tried(problems, lambda: stack.enter_context(open_link(settings)))
+        book = _tried(
+            problems,
+            lambda: stack.enter_context(OrderBook.open(settings.orders_url, tickets_dir=settings.tickets_dir)),
+        )
+        plugins = _tried(
+            problems,
+            lambda: load_plugins(settings.plugins, ticket_renderer=settings.ticket_renderer, gil_culprits=gil_culprits),
+        )
+        if link is None or book is None or plugins is None:
+            raise ConfigurationError(problems)
+        events = EventStream()
+        logs.listen(events)
+        yield Equipment(settings=settings, plugins=plugins, book=book, link=link, events=events, logs=logs)
+
+
+def _tried[T](problems: list[str], function: Callable[[], T]) -> T | None:
+    try:
+        return function()
+    except ConfigurationError as error:
+        problems += error.problems
+        return None
+
+
+@contextlib.contextmanager
+def open_link(settings: Settings) -> Iterator[Link]:
+    """Make the connections to Redis; none is connected before it is used."""
+    link = Link(settings.redis_url, block_ms=settings.block_ms)
+    try:
+        yield link
+    finally:
+        link.close()
+
+
+@contextlib.contextmanager
+def open_outbox(url: str) -> Iterator[Outbox]:
+    """Open an order book's outbox alone: a relay needs no tickets folder.
+
+    Raises:
+        ConfigurationError: the address, its driver or the database will not do.
+    """
+    database = Database(open_engine(url))
+    try:
+        yield Outbox(database, book_id=create_schema(database), clock=time.time)
+    finally:
+        database.close()
+
+
+# -- a worker ---------------------------------------------------------------------
+
+
+async def serve_worker(equipment: Equipment, *, with_relay: bool = False, stop: StopRequest | None = None) -> ExitCode:
+    """Run a worker until a signal, or *stop*, ends it.
+
+    Raises:
+        ConfigurationError: the server is none that we can work with.
+    """
+    stop = StopRequest() if stop is None else stop
+    settings, link, events = equipment.settings, equipment.link, equipment.events
+    keys = Keys(settings.namespace)
+    deliveries = RedisDeliveries(
+        link,
+        keys,
+        settings=DeliverySettings(
+            wanted_name=settings.name,
+            dead_maxlen=settings.dead_maxlen,
+            liveness_ttl_ms=round(settings.liveness_ttl_s * 1000),
+            reclaim_idle_ms=round(settings.reclaim_idle_s * 1000),
+        ),
+        is_process_dead=is_provably_gone,
+    )
+    for note in equipment.plugins.notes:
+        events.emit(Warned(message=note))
+    companions: tuple[Callable[[], Awaitable[None]], ...] = ()
+    if with_relay:
+        companions = (make_relay(equipment.book.outbox, link, settings=settings, events=events).run,)
+    code = ExitCode.FAILED
+    async with _signals(stop, settings.grace_s):
+        try:
+            code = await run_worker(
+                deliveries,
+                settings=WorkerSettings.of(settings),
+                identity=current_identity(),
+                handlers=equipment.plugins.handlers,
+                make_context=_shop(equipment).make_context,
+                stop=stop,
+                events=events,
+                check_server=link.check_server,
+                companions=companions,
+            )
+        finally:
+            deliveries.close()
+    return code
+
+
+def _shop(equipment: Equipment) -> Shop:
+    return Shop(
+        orders=equipment.book,
+        pool=RenderPool(equipment.plugins.registry, slots=equipment.settings.slots),
+        ticket_renderer=equipment.settings.ticket_renderer,
+        log=equipment.logs.log,
+        threads=trio.CapacityLimiter(ORDER_THREADS),
+    )
+
+
+@contextlib.asynccontextmanager
+async def _signals(stop: StopRequest, grace_s: float) -> AsyncIterator[None]:
+    async with trio.open_nursery() as nursery:
+        await nursery.start(functools.partial(watch_signals, stop, grace_s))
+        yield
+        nursery.cancel_scope.cancel()
+
+
+# -- a relay ------------------------------------------------------------------------
+
+
+def make_relay(outbox: Outbox, link: Link, *, settings: Settings, events: EventStream) -> Relay:
+    """Return a relay between this outbox and this Redis."""
+    publishing = RedisPublishing(link, Keys(settings.namespace), stream_maxlen=settings.stream_maxlen)
+    return Relay(outbox, publishing, events=events, every_s=settings.relay_every_ms / 1000)
+
+
+async def serve_relay(outbox: Outbox, link: Link, *, settings: Settings, events: EventStream) -> None:
+    """Run a relay alone until a signal ends it.
+
+    Raises:
+        ConfigurationError: the server is none that we can work with.
+    """
+    stop = StopRequest()
+    relay = make_relay(outbox, link, settings=settings, events=events)
+    async with _signals(stop, RELAY_GRACE_S), trio.open_nursery() as nursery:
+        nursery.start_soon(_stop_when_asked, stop, nursery.cancel_scope)
+        await check_server(link, events)
+        await relay.run()
+    events.emit(RelayStopped(why=stop.why))
+
+
+RELAY_GRACE_S = 5.0
+"""A relay leaves at once; this ends the process if that should fail."""
+
+
+async def _stop_when_asked(stop: StopRequest, scope: trio.CancelScope) -> None:
+    await stop.wait()
+    scope.cancel()
+
+
+async def check_server(link: Link, events: EventStream) -> None:
+    """Wait until Redis answers, and make sure that we can work with it; warnings become events."""
+    weather = Weather(events=events, rng=random.Random())
+    limiter = trio.CapacityLimiter(1)
+    for warning in await weather.call("info", link.check_server, limiter=limiter, abandon=True):
+        events.emit(Warned(message=warning))
+
+
+# -- the end ---------------------------------------------------------------------------
+
+
+def end_process(code: int, logs: Logs) -> NoReturn:
+    """End this process now, with all that was said written, whatever its threads do.
+
+    An ordinary exit would run into threads of handlers that do not end, and into
+    whatever those hold.
+    """
+    logs.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    os._exit(code)
+
+
+def make_logs(settings: Settings, *, level: str) -> Logs:
+    """Return the logs of this process, on stderr."""
+    return Logs(settings.log_format, level=level, redis_url=masked(settings.redis_url))
