@@ -1,0 +1,130 @@
+"""A Redis of one's own: for a demo or a replay, on a unix socket, without persistence, gone afterwards.
+
+It speaks to no server that was there before, and ends none that it did not start.
+"""
+
+import contextlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from stagedoor.broker.connection import Link
+from stagedoor.errors import BrokerUnavailable, ConfigurationError
+
+SERVERS = ("redis-server", "valkey-server")
+START_LIMIT_S = 20.0
+STOP_LIMIT_S = 5.0
+POLL_S = 0.01
+
+
+def find_server() -> str:
+    """Return the path of the first Redis or Valkey server on PATH.
+
+    Raises:
+        ConfigurationError: there is none; says what to install.
+    """
+    for name in SERVERS:
+        found = shutil.which(name)
+        if found is not None:
+            return found
+    raise ConfigurationError(
+        f"there is no {' and no '.join(SERVERS)} on PATH; install one, on Debian with: apt-get install redis-server"
+    )
+
+
+class PrivateRedis:
+    """One server process, from `start` to `stop`; also a context manager.
+
+    Args:
+        log: the file that takes what the server prints.
+        program: the server to run; the first one on PATH by default.
+    """
+
+    def __init__(self, log: Path, *, program: str | None = None) -> None:
+        self.program = program or find_server()
+        self._log = log
+        self._folder: Path | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """The address, as the setting `redis_url` takes it."""
+        assert self._folder is not None, "start() makes the folder of the socket"
+        return f"unix://{self._folder / 'redis.sock'}?db=0"
+
+    @property
+    def pid(self) -> int:
+        """The server's process id."""
+        assert self._process is not None, "start() starts the process"
+        return self._process.pid
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start the server, and return once it answers.
+
+        Raises:
+            ConfigurationError: it ended at once, or cannot be used; says what it printed last.
+        """
+        # A folder with a short name of its own: the path of a unix socket has 107 bytes at most.
+        self._folder = Path(tempfile.mkdtemp(prefix="stagedoor-redis-"))
+        try:
+            with self._log.open("ab") as log:
+                self._process = self._popen(self._folder, log)
+            self._wait_until_it_answers()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _popen(self, folder: Path, log: IO[bytes]) -> subprocess.Popen[bytes]:
+        options = ["--port", "0", "--unixsocket", str(folder / "redis.sock"), "--unixsocketperm", "700"]
+        options += ["--dir", str(folder), "--save", "", "--appendonly", "no", "--daemonize", "no"]
+        return subprocess.Popen(  # noqa: S603 - the program was found on PATH, and the words are ours
+            [self.program, *options],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            # Ctrl-C is for us; the server ends when we say so.
+            start_new_session=True,
+        )
+
+    def _wait_until_it_answers(self) -> None:
+        assert self._process is not None, "start() starts the process"
+        deadline = time.monotonic() + START_LIMIT_S
+        link = Link(self.url)
+        with contextlib.closing(link):
+            while True:
+                try:
+                    link.check_server()
+                except BrokerUnavailable:
+                    if self._process.poll() is not None or time.monotonic() > deadline:
+                        raise ConfigurationError(f"{self.program} did not start: {self._last_words()}") from None
+                    time.sleep(POLL_S)
+                else:
+                    return
+
+    def _last_words(self) -> str:
+        lines = [line for line in self._log.read_text("utf-8", "replace").splitlines() if line.strip()]
+        return lines[-1].strip() if lines else "it printed nothing"
+
+    def stop(self) -> None:
+        """End the server and remove its folder; no harm when that has happened."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+            try:
+                self._process.wait(STOP_LIMIT_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
