@@ -6,7 +6,7 @@ entries idle and delayed jobs due; and it shows the whole state.
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import attrs
 import redis
@@ -41,8 +41,8 @@ class StreamState:
 class State:
     """All that the broker keeps about entries; crash logs without their times."""
 
-    jobs: StreamState = StreamState()  # noqa: RUF009 - immutable
-    critical: StreamState = StreamState()  # noqa: RUF009 - immutable
+    jobs: StreamState = StreamState()
+    critical: StreamState = StreamState()
     delayed: Mapping[str, bytes] = attrs.field(factory=dict)
     dead: tuple[Mapping[str, bytes], ...] = ()
     crashes: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict)
@@ -315,11 +315,12 @@ class RedisHarness:
     def age(self, *entry_ids: str, stream: Stream = Stream.JOBS) -> None:
         key = self.key(stream)
         for entry_id in entry_ids:
-            ((_, owner, _, _),) = self.command("XPENDING", key, GROUP, entry_id, entry_id, 1)
-            self.command("XCLAIM", key, GROUP, owner, 0, entry_id, "IDLE", ANCIENT_MS, "JUSTID")
+            (row,) = self.client.xpending_range(key, GROUP, entry_id, entry_id, 1)
+            self.client.xclaim(key, GROUP, cast("bytes", row["consumer"]), 0, [entry_id], idle=ANCIENT_MS, justid=True)
 
     def make_due(self) -> None:
-        for member in self.client.zrange(self.keys.delayed, 0, -1):
+        members: list[bytes] = self.command("ZRANGE", self.keys.delayed, 0, -1)
+        for member in members:
             self.client.zadd(self.keys.delayed, {member: 0})
 
     def put_delayed(self, member: str, body: bytes | None) -> None:

@@ -23,9 +23,7 @@ def test_a_read_hands_out_the_entry_as_it_was_added_and_makes_it_pending(broker:
 
     reply = worker.read(8)
 
-    assert reply == ReadReply(
-        (Claimed(Entry(Stream.JOBS, entry_id, job()), Tenure(Stream.JOBS, entry_id, 1), ()),), ()
-    )
+    assert reply == ReadReply((Claimed(Entry(Stream.JOBS, entry_id, job()), Tenure(Stream.JOBS, entry_id, 1), ()),), ())
     assert broker.state() == State(
         jobs=StreamState(entries={entry_id: job()}, pending={entry_id: ("w", 1)}), workers={"w": "i1"}
     )
