@@ -34,7 +34,7 @@ for number = 1, 2 do
     end
     if named[name] and name ~= '~pool' then
       local record = redis.call('HMGET', named[name], 'incarnation', 'beat', 'stopping')
-      local lapsed = not record[1] or math.abs(now - (tonumber(record[2]) or 0)) > ttl
+      local lapsed = not record[1] or not (math.abs(now - (tonumber(record[2]) or 0)) <= ttl)
       if lapsed and pending > 0 then
         local who = record[1] or 'unknown'
         local crash = nil
