@@ -52,7 +52,8 @@ def explain(error: BaseException) -> tuple[list[str], int] | None:
                 lines[f"Redis answered something that cannot be worked with: {leaf}"] = None
                 code = max(code, FAILED)
             case OrderError() | RendererError():
-                lines[str(leaf)] = None
+                # Bad lines of a file come with a list of their own.
+                lines.update(dict.fromkeys(getattr(leaf, "complaints", (str(leaf),))))
                 code = max(code, FAILED)
             case KeyboardInterrupt():
                 code = max(code, INTERRUPTED)

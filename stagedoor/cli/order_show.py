@@ -1,0 +1,172 @@
+"""Orders, tickets and tokens, shown to people and to programs."""
+
+import zoneinfo
+from typing import Any
+
+import attrs
+from rich.console import Group
+from rich.text import Text
+
+from stagedoor.cli.output import console, facts, print_json, safe, table, utc
+from stagedoor.cli.text import printable
+from stagedoor.order import Event, Order, Position, Seat
+from stagedoor.orders import OrderBook, Ticket, TokenState
+
+_STYLES = {"placed": "green", "valid": "green", "void": "dim", "refunded": "red", "unknown": "yellow"}
+
+
+def tell_change(order: Order, what: str, *, as_json: bool) -> None:
+    """Say what has become of an order that was changed."""
+    if as_json:
+        print_json(order_data(order))
+    else:
+        print(f"order {order.order_id} is {what}; it has version {order.version}")
+
+
+def tell_token(token: TokenState, *, as_json: bool) -> int:
+    """Say whether a token is valid, and return the exit code."""
+    if as_json:
+        print_json(attrs.asdict(token))
+    elif token.state == "valid":
+        holder = printable(token.holder or "")
+        print(f"valid: order {token.order_id}, position {token.position_id}, {holder}")
+    else:
+        where = f" (order {token.order_id}, position {token.position_id})" if token.order_id is not None else ""
+        print(f"{token.state}: {token.reason}{where}")
+    return 0 if token.state == "valid" else 1
+
+
+def show(book: OrderBook, order_id: int, *, as_json: bool) -> None:
+    """Show an order with its tickets."""
+    order, tickets = book.get(order_id), book.tickets(order_id)
+    if as_json:
+        print_json(order_data(order) | {"tickets": [ticket_data(ticket, book) for ticket in tickets]})
+        return
+    parts = [_heading(order), _facts(order), Text(), _positions(order), Text(), _tickets(order, tickets, book)]
+    console().print(Group(*parts))
+
+
+# -- for programs -------------------------------------------------------------------
+
+
+def order_data(order: Order) -> dict[str, Any]:
+    """Return an order as JSON has it: the fields of its line, and what has become of it."""
+    data = attrs.asdict(order)
+    data["event"] = attrs.asdict(order.event) | {
+        "starts_at": utc(order.event.starts_at),
+        "doors_at": utc(order.event.doors_at),
+    }
+    return data
+
+
+def ticket_data(ticket: Ticket, book: OrderBook) -> dict[str, Any]:
+    """Return a ticket as JSON has it, with the place of its file and whether that is there."""
+    data = attrs.asdict(ticket)
+    times = {"issued_at": utc(ticket.issued_at), "voided_at": utc(ticket.voided_at)}
+    file = {"file": str(book.store.file(ticket.path)), "file_present": book.store.is_present(ticket.path)}
+    return data | times | file
+
+
+# -- for people ----------------------------------------------------------------------
+
+
+def _heading(order: Order) -> Text:
+    return Text.assemble(
+        (f"Order {order.order_id}", "bold"), "  ", (order.status, _STYLES[order.status]), f"  version {order.version}"
+    )
+
+
+def _facts(order: Order) -> Any:
+    event = order.event
+    return facts(
+        [
+            ("event", event.name if event.sub_event is None else f"{event.name}, {event.sub_event}"),
+            ("venue", event.venue),
+            ("starts", _local(event)),
+            ("buyer", order.buyer),
+            ("receipt", order.receipt_number),
+            ("prices", f"{order.currency}, {order.locale}"),
+        ]
+    )
+
+
+def _local(event: Event) -> str:
+    try:
+        zone: Any = zoneinfo.ZoneInfo(event.tz)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        return f"{utc(event.starts_at)} ({event.tz} is not known here)"
+    return f"{event.starts_at.astimezone(zone):%a %d %b %Y %H:%M} {event.tz}"
+
+
+def _positions(order: Order) -> Any:
+    made = table("pos", "holder", "category", "seat", "amount", "token", "", right=("pos", "amount"))
+    for position in order.positions:
+        style = "" if position in order.placed_positions else "dim strike"
+        status = position.status if order.status == "placed" else order.status
+        made.add_row(
+            safe(position.id),
+            safe(position.holder, style),
+            safe(_category(position), style),
+            safe(seat_text(position.seat), style),
+            safe(amount_text(position.amount_minor, order.currency), style),
+            safe(position.token, "dim"),
+            safe(status, _STYLES[status]),
+        )
+    return made
+
+
+def _category(position: Position) -> str:
+    return position.category if position.addon_to is None else f"{position.category} (with {position.addon_to})"
+
+
+def seat_text(seat: Seat | None) -> str:
+    """Return a seat in words; parts that the hall does not use are left out."""
+    if seat is None:
+        return ""
+    parts = [("", seat.zone), ("row ", seat.row), ("seat ", seat.number)]
+    return ", ".join(f"{name}{value}" for name, value in parts if value)
+
+
+def amount_text(amount_minor: int, currency: str) -> str:
+    """Return an amount in the currency's own unit; how a ticket writes it is its renderer's business."""
+    if amount_minor == 0:
+        return "free"
+    digits = _DIGITS.get(currency, 2)
+    return (
+        f"{amount_minor / 10**digits:,.{digits}f}" if amount_minor < _EXACT else f"{amount_minor} of the smallest unit"
+    )
+
+
+_EXACT = 10**15
+"""Larger amounts would lose digits on the way; no ticket costs that."""
+_DIGITS = {
+    **dict.fromkeys("BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX UYI VND VUV XAF XOF XPF".split(), 0),
+    **dict.fromkeys("BHD IQD JOD KWD LYD OMR TND".split(), 3),
+}
+"""Digits after the point where they are not two (ISO 4217)."""
+
+
+def _tickets(order: Order, tickets: tuple[Ticket, ...], book: OrderBook) -> Any:
+    if not tickets:
+        return Text("no tickets yet" if order.status == "placed" else "no tickets", style="dim")
+    made = table("ticket", "pos", "version", "state", "issued", "file", right=("ticket", "pos", "version"))
+    for ticket in tickets:
+        style = _STYLES[ticket.state]
+        state = ticket.state if ticket.void_reason is None else f"{ticket.state} ({ticket.void_reason})"
+        made.add_row(
+            safe(ticket.ticket_id),
+            safe(ticket.position_id),
+            safe(ticket.order_version),
+            safe(state, style),
+            safe(utc(ticket.issued_at)),
+            _file(ticket, book),
+        )
+    return made
+
+
+def _file(ticket: Ticket, book: OrderBook) -> Text:
+    if ticket.state == "void":
+        return Text("removed" if not book.store.is_present(ticket.path) else "to be removed", style="dim")
+    if book.store.is_present(ticket.path):
+        return safe(book.store.file(ticket.path))
+    return safe(f"missing: {book.store.file(ticket.path)}", "red")

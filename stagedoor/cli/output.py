@@ -1,0 +1,69 @@
+"""What commands print: tables for people, JSON for programs.
+
+Order data goes through `stagedoor.cli.text.printable` before it comes near a
+terminal, and never through rich's markup.
+"""
+
+import datetime as dt
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from stagedoor.cli.text import printable
+
+WIDTH_WITHOUT_TERMINAL = 120
+"""Columns where the output goes into a file or a pipe: nothing should be cut there."""
+
+
+def print_json(value: Any) -> None:
+    """Print one object on one line; the only thing that a command with ``--json`` writes to stdout."""
+    print(json.dumps(value, ensure_ascii=False, separators=(", ", ": "), default=str))
+
+
+def console() -> Console:
+    """Return a console on stdout: colours and the terminal's width there, plain text elsewhere."""
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    return Console(
+        file=sys.stdout,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        width=None if is_terminal else WIDTH_WITHOUT_TERMINAL,
+    )
+
+
+def safe(text: object, style: str = "") -> Text:
+    """Return text from elsewhere for a table: one line, nothing that drives the terminal."""
+    return Text(printable(str(text)), style=style)
+
+
+def table(*headings: str, right: Sequence[str] = ()) -> Table:
+    """Return an empty table without lines; the columns named in *right* hold numbers."""
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for heading in headings:
+        made.add_column(heading, justify="right" if heading in right else "left", overflow="fold")
+    return made
+
+
+def facts(rows: Iterable[tuple[str, object]]) -> Table:
+    """Return names and values in two columns; empty values are left out."""
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+    made.add_column(style="dim")
+    made.add_column(overflow="fold")
+    for name, value in rows:
+        if value not in (None, ""):
+            made.add_row(name, value if isinstance(value, Text) else safe(value))
+    return made
+
+
+def utc(at: dt.datetime | float | None) -> str | None:
+    """Return a moment as JSON writes it."""
+    if at is None:
+        return None
+    moment = at if isinstance(at, dt.datetime) else dt.datetime.fromtimestamp(at, dt.UTC)
+    return moment.astimezone(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
