@@ -44,6 +44,9 @@ def show(book: OrderBook, order_id: int, *, as_json: bool) -> None:
         return
     parts = [_heading(order), _facts(order), Text(), _positions(order), Text(), _tickets(order, tickets, book)]
     console().print(Group(*parts))
+    if any(ticket.state == "valid" for ticket in tickets):
+        print()
+        _print_files(tickets, book)
 
 
 # -- for programs -------------------------------------------------------------------
@@ -131,19 +134,17 @@ def amount_text(amount_minor: int, currency: str) -> str:
     """Return an amount in the currency's own unit; how a ticket writes it is its renderer's business."""
     if amount_minor == 0:
         return "free"
-    digits = _DIGITS.get(currency, 2)
-    return (
-        f"{amount_minor / 10**digits:,.{digits}f}" if amount_minor < _EXACT else f"{amount_minor} of the smallest unit"
-    )
+    if amount_minor > _EXACT:
+        return f"{amount_minor} of the smallest unit"
+    digits = 0 if currency in _WHOLE else 3 if currency in _THOUSANDTHS else 2
+    return f"{amount_minor / 10**digits:,.{digits}f}"
 
 
 _EXACT = 10**15
 """Larger amounts would lose digits on the way; no ticket costs that."""
-_DIGITS = {
-    **dict.fromkeys("BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX UYI VND VUV XAF XOF XPF".split(), 0),
-    **dict.fromkeys("BHD IQD JOD KWD LYD OMR TND".split(), 3),
-}
-"""Digits after the point where they are not two (ISO 4217)."""
+_WHOLE = "BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX UYI VND VUV XAF XOF XPF"
+_THOUSANDTHS = "BHD IQD JOD KWD LYD OMR TND"
+"""Currencies without two digits after the point (ISO 4217)."""
 
 
 def _tickets(order: Order, tickets: tuple[Ticket, ...], book: OrderBook) -> Any:
@@ -165,8 +166,17 @@ def _tickets(order: Order, tickets: tuple[Ticket, ...], book: OrderBook) -> Any:
 
 
 def _file(ticket: Ticket, book: OrderBook) -> Text:
+    is_there = book.store.is_present(ticket.path)
     if ticket.state == "void":
-        return Text("removed" if not book.store.is_present(ticket.path) else "to be removed", style="dim")
-    if book.store.is_present(ticket.path):
-        return safe(book.store.file(ticket.path))
-    return safe(f"missing: {book.store.file(ticket.path)}", "red")
+        return Text("to be removed" if is_there else "removed", style="dim")
+    return Text("there", style="green") if is_there else Text("missing", style="red")
+
+
+def _print_files(tickets: tuple[Ticket, ...], book: OrderBook) -> None:
+    """Print where the valid tickets' files are, each path on a line that can be copied."""
+    for ticket in tickets:
+        if ticket.state == "valid":
+            print(printable(str(book.store.file(ticket.path)), _LONGEST_PATH))
+
+
+_LONGEST_PATH = 4096

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from stagedoor.cli.text import printable
 
-WIDTH_WITHOUT_TERMINAL = 120
+WIDTH_WITHOUT_TERMINAL = 1000
 """Columns where the output goes into a file or a pipe: nothing should be cut there."""
 
 

@@ -2,6 +2,7 @@
 
 import click
 
+from stagedoor.cli.failures import early_sigterm
 from stagedoor.cli.options import LOG_LEVEL, RELAY, SettingsCommand
 from stagedoor.settings import Settings
 
@@ -10,17 +11,18 @@ from stagedoor.settings import Settings
 @LOG_LEVEL
 def command(settings: Settings, log_level: str) -> None:
     """Run a relay until SIGTERM or SIGINT, which end it at once; any number may run."""
-    import trio  # noqa: PLC0415 - not for --help
+    with early_sigterm():
+        import trio  # noqa: PLC0415 - not for --help
 
-    from stagedoor.cli import wiring  # noqa: PLC0415 - as above
-    from stagedoor.events import EventStream  # noqa: PLC0415 - as above
+        from stagedoor.cli import wiring  # noqa: PLC0415 - as above
+        from stagedoor.events import EventStream  # noqa: PLC0415 - as above
 
-    logs = wiring.make_logs(settings, level=log_level)
-    events = EventStream()
-    logs.listen(events)
-    try:
-        with wiring.open_link(settings) as link, wiring.open_outbox(settings.orders_url) as outbox:
-            trio.run(lambda: wiring.serve_relay(outbox, link, settings=settings, events=events))
-    finally:
-        logs.flush()
+        logs = wiring.make_logs(settings, level=log_level)
+        events = EventStream()
+        logs.listen(events)
+        try:
+            with wiring.open_link(settings) as link, wiring.open_outbox(settings.orders_url) as outbox:
+                trio.run(lambda: wiring.serve_relay(outbox, link, settings=settings, events=events))
+        finally:
+            logs.flush()
     wiring.end_process(0, logs)

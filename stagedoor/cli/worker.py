@@ -2,6 +2,7 @@
 
 import click
 
+from stagedoor.cli.failures import early_sigterm
 from stagedoor.cli.options import LOG_LEVEL, SettingsCommand
 from stagedoor.settings import Settings
 
@@ -15,17 +16,18 @@ def command(settings: Settings, log_level: str, *, with_relay: bool) -> None:
     The process ends with the worker's exit code: 0 after a stop that was asked for, 1 when
     another process has taken its name, 70 when half its slots hold threads that do not end.
     """
-    import trio  # noqa: PLC0415 - not for --help
+    with early_sigterm():
+        import trio  # noqa: PLC0415 - not for --help
 
-    from stagedoor.cli.plugins import recorded_gil_warnings  # noqa: PLC0415 - as above
+        from stagedoor.cli.plugins import recorded_gil_warnings  # noqa: PLC0415 - as above
 
-    # Around the import of redis: CPython names whoever turns the GIL on once, when it happens.
-    with recorded_gil_warnings() as gil_culprits:
-        from stagedoor.cli import wiring  # noqa: PLC0415 - as above
-    logs = wiring.make_logs(settings, level=log_level)
-    try:
-        with wiring.equipped(settings, logs, gil_culprits=gil_culprits) as equipment:
-            code = trio.run(lambda: wiring.serve_worker(equipment, with_relay=with_relay))
-    finally:
-        logs.flush()
+        # Around the import of redis: CPython names whoever turns the GIL on once, when it happens.
+        with recorded_gil_warnings() as gil_culprits:
+            from stagedoor.cli import wiring  # noqa: PLC0415 - as above
+        logs = wiring.make_logs(settings, level=log_level)
+        try:
+            with wiring.equipped(settings, logs, gil_culprits=gil_culprits) as equipment:
+                code = trio.run(lambda: wiring.serve_worker(equipment, with_relay=with_relay))
+        finally:
+            logs.flush()
     wiring.end_process(code, logs)
