@@ -10,7 +10,7 @@ from typing import Any, cast
 import attrs
 
 from stagedoor.broker.bodies import dead_letter, delayed_body, fields_to_move
-from stagedoor.broker.connection import BlockedRead, Link, Script, mapped_errors, send
+from stagedoor.broker.connection import BlockedRead, Link, Script, mapped_errors
 from stagedoor.broker.deliveries import (
     Answer,
     Answers,
@@ -72,7 +72,7 @@ class RedisDeliveries:
         self._blocked = BlockedRead(link.patient, link.quick)
         self._known_consumers: list[str] = []
         self._cursors = {Stream.JOBS: "0-0", Stream.CRITICAL: "0-0"}
-        names = "read settle renew release join beat retire sweep reclaim promote"
+        names = "group read settle renew release join beat retire sweep reclaim promote"
         self._scripts = {name: Script(name) for name in names.split()}
 
     @property
@@ -84,18 +84,8 @@ class RedisDeliveries:
 
     def ensure_groups(self) -> bool:
         """Create the groups where they are missing, at `0`: whatever is in a stream is owed."""
-        created = [self._create_group(key) for key in (self._keys.stream, self._keys.critical)]
+        created = [self._quickly("group", [key], [GROUP]) == 1 for key in self._streams]
         return any(created)
-
-    def _create_group(self, key: str) -> bool:
-        try:
-            with mapped_errors():
-                send(self._link.quick, "XGROUP", "CREATE", key, GROUP, "0", "MKSTREAM")
-        except BrokerError as error:
-            if "BUSYGROUP" in str(error):
-                return False
-            raise
-        return True
 
     def join(self, identity: Identity, pulse: Pulse) -> str:
         """Take the wanted name, or the next free one."""
