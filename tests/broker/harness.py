@@ -246,7 +246,8 @@ class RedisHarness:
 
     def __init__(self, url: str, namespace: str, *, protocol: int = 2) -> None:
         self.keys = Keys(namespace)
-        self.url = f"{url}{'&' if '?' in url else '?'}protocol={protocol}"
+        # Patience in every call: a busy machine must not look like an outage.
+        self.url = f"{url}{'&' if '?' in url else '?'}protocol={protocol}&socket_timeout=20"
         self.link = Link(self.url)
         # RESP2 for what the harness itself asks, whatever the broker under test speaks.
         self.client = redis.Redis.from_url(f"{url}{'&' if '?' in url else '?'}protocol=2")
