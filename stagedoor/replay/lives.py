@@ -133,9 +133,9 @@ class Lives:
             self._life = life
             if self._is_stopping:
                 return
-        with life.scope:
+        with contextlib.closing(self._deliveries()) as deliveries, life.scope:
             await run_worker(
-                self._deliveries(),
+                deliveries,
                 settings=WorkerSettings.of(self._settings),
                 identity=identity,
                 handlers={kind: self._watched(spec, life) for kind, spec in self._parts.handlers.items()},
