@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from stagedoor.cli.text import printable
+from stagedoor.cli.text import printable, span
 
 if TYPE_CHECKING:
     from stagedoor.cli.logs import Line
@@ -132,21 +132,6 @@ def _delivery(fields: Fields) -> str:
     said = "  ".join(column for column in columns if column.strip())
     told = ", ".join(extra for extra in extras if extra)
     return f"{said}  {told}".rstrip()
-
-
-def span(seconds: float | None) -> str:
-    """Return a length of time as people say it."""
-    if seconds is None:
-        return ""
-    if seconds < 0.001:  # noqa: PLR2004 - below it, ms would read 0
-        return f"{seconds * 1e6:.0f} µs"
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 120:  # noqa: PLR2004 - two minutes
-        return f"{seconds:.1f} s"
-    if seconds < 7200:  # noqa: PLR2004 - two hours
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.0f} h" if seconds < 172_800 else f"{seconds / 86_400:.0f} d"  # noqa: PLR2004 - two days
 
 
 def _started(fields: Fields) -> str:

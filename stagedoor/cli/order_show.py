@@ -4,10 +4,10 @@ import zoneinfo
 from typing import Any
 
 import attrs
-from rich.console import Group
 from rich.text import Text
 
-from stagedoor.cli.output import console, facts, print_json, safe, table, utc
+from stagedoor.cli import output
+from stagedoor.cli.output import facts, print_json, safe, table, utc
 from stagedoor.cli.text import printable
 from stagedoor.order import Event, Order, Position, Seat
 from stagedoor.orders import OrderBook, Ticket, TokenState
@@ -43,7 +43,7 @@ def show(book: OrderBook, order_id: int, *, as_json: bool) -> None:
         print_json(order_data(order) | {"tickets": [ticket_data(ticket, book) for ticket in tickets]})
         return
     parts = [_heading(order), _facts(order), Text(), _positions(order), Text(), _tickets(order, tickets, book)]
-    console().print(Group(*parts))
+    output.show(*parts)
     if any(ticket.state == "valid" for ticket in tickets):
         print()
         _print_files(tickets, book)

@@ -5,12 +5,13 @@ terminal, and never through rich's markup.
 """
 
 import datetime as dt
+import io
 import json
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -25,16 +26,15 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, ensure_ascii=False, separators=(", ", ": "), default=str))
 
 
-def console() -> Console:
-    """Return a console on stdout: colours and the terminal's width there, plain text elsewhere."""
-    is_terminal = sys.stdout is not None and sys.stdout.isatty()
-    return Console(
-        file=sys.stdout,
-        highlight=False,
-        markup=False,
-        emoji=False,
-        width=None if is_terminal else WIDTH_WITHOUT_TERMINAL,
-    )
+def show(*parts: RenderableType) -> None:
+    """Print these for a person: in colours and to its width on a terminal, as plain text elsewhere."""
+    if sys.stdout is not None and sys.stdout.isatty():
+        Console(highlight=False, markup=False, emoji=False).print(Group(*parts))
+        return
+    plain = Console(file=io.StringIO(), highlight=False, markup=False, emoji=False, width=WIDTH_WITHOUT_TERMINAL)
+    with plain.capture() as captured:
+        plain.print(Group(*parts))
+    print("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
 def safe(text: object, style: str = "") -> Text:

@@ -159,6 +159,21 @@ def _load_renderers(modules: Sequence[str]) -> Registry:
     return load_renderers(with_renderers, allow_none=True)
 
 
+def load_renderers_of(modules: Sequence[str]) -> Registry:
+    """Return all installed renderers, those of *modules* among them, for commands that run no handlers.
+
+    Raises:
+        ConfigurationError: a module or a renderer cannot be loaded, or breaks the contract.
+    """
+    problems: list[str] = []
+    for name in modules:
+        _imported(_Source(f"plugins: the module {name}", _importer(name)), problems)
+    registry = _collected(lambda: _load_renderers(modules), problems)
+    if registry is None or problems:
+        raise ConfigurationError(problems)
+    return registry
+
+
 def _has_renderers(module: Any) -> bool:
     return isinstance(module, ModuleType) and (hasattr(module, "renderers") or hasattr(module, "RENDERERS"))
 

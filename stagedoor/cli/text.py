@@ -23,3 +23,18 @@ def printable(text: str, longest: int = LONGEST) -> str:
 def escaped(char: str) -> str:
     """Return one character as Python writes it in ASCII."""
     return ascii(char)[1:-1]
+
+
+def span(seconds: float | None) -> str:
+    """Return a length of time as people say it."""
+    if seconds is None:
+        return ""
+    if seconds < 0.001:  # noqa: PLR2004 - below it, ms would read 0
+        return f"{seconds * 1e6:.0f} µs"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 120:  # noqa: PLR2004 - two minutes
+        return f"{seconds:.1f} s"
+    if seconds < 7200:  # noqa: PLR2004 - two hours
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.0f} h" if seconds < 172_800 else f"{seconds / 86_400:.0f} d"  # noqa: PLR2004 - two days

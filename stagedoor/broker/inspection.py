@@ -1,0 +1,261 @@
+"""Looking at what is on Redis, for people and for metrics; changes nothing.
+
+One transaction gives one moment. No SCAN and no KEYS: the names of the workers
+are those of the group's consumers.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from stagedoor.broker.connection import Link, mapped_errors
+from stagedoor.core.keys import GROUP, POOL, Keys, is_worker_name
+from stagedoor.errors import GroupMissing
+
+type EntryNumber = tuple[int, int]
+"""An entry id as two numbers, which compare as the ids do."""
+
+NOTHING: EntryNumber = (0, 0)
+
+
+@attrs.frozen(kw_only=True)
+class StreamView:
+    """One stream as its group sees it.
+
+    *unread* and *pending* together are *length*, unless somebody deletes what is owed.
+    *oldest_age_s* is the age of the oldest entry that is owed, None when none is.
+    *trimmed_unread* counts entries that somebody deleted before anybody had read them.
+    """
+
+    length: int = 0
+    unread: int = 0
+    pending: int = 0
+    pool: int = 0
+    oldest_age_s: float | None = None
+    trimmed_unread: int = 0
+
+
+@attrs.frozen(kw_only=True)
+class WorkerView:
+    """One worker's record; *beat_age_s* is what decides whether it has lapsed."""
+
+    name: str
+    pid: int
+    host: str
+    slots: int
+    held: int
+    orphaned: int
+    stopping: bool
+    beat_age_s: float
+
+
+@attrs.frozen(kw_only=True)
+class Overview:
+    """What is where, at one moment of Redis' clock."""
+
+    stream: StreamView
+    critical: StreamView
+    delayed: int
+    dead: int
+    workers: tuple[WorkerView, ...]
+
+    @property
+    def pool(self) -> int:
+        """Entries that no live process owns."""
+        return self.stream.pool + self.critical.pool
+
+    @property
+    def trimmed_unread(self) -> int:
+        """Entries that somebody deleted before anybody had read them."""
+        return self.stream.trimmed_unread + self.critical.trimmed_unread
+
+
+class Inspection:
+    """Looks at one namespace.
+
+    Args:
+        link: the connections to Redis.
+        keys: of the namespace.
+    """
+
+    def __init__(self, link: Link, keys: Keys) -> None:
+        self._client = link.patient
+        self._keys = keys
+
+    def look(self) -> Overview:
+        """Return what is where; a namespace that nobody has used yet is empty, not an error.
+
+        Raises:
+            BrokerUnavailable: Redis cannot be asked now.
+        """
+        streams = (self._keys.stream, self._keys.critical)
+        with mapped_errors(), self._client.pipeline(transaction=True) as pipe:
+            pipe.time()
+            pipe.zcard(self._keys.delayed)
+            pipe.xlen(self._keys.dead)
+            for key in streams:
+                pipe.xinfo_stream(key)
+                pipe.xinfo_groups(key)
+                pipe.xpending(key, GROUP)
+            answers: list[Any] = [_or_none(answer) for answer in pipe.execute(raise_on_error=False)]
+        now_ms = _milliseconds(answers[0])
+        jobs, critical = (_Raw.of(*answers[at : at + 3]) for at in (3, 6))
+        return Overview(
+            stream=view_of(jobs, now_ms=now_ms),
+            critical=view_of(critical, now_ms=now_ms),
+            delayed=answers[1] or 0,
+            dead=answers[2] or 0,
+            workers=self._workers(streams),
+        )
+
+    def _workers(self, streams: Sequence[str]) -> tuple[WorkerView, ...]:
+        with mapped_errors(), self._client.pipeline(transaction=True) as pipe:
+            for key in streams:
+                pipe.xinfo_consumers(key, GROUP)
+            consumers = [_or_none(answer) or [] for answer in pipe.execute(raise_on_error=False)]
+        names = {_text(row["name"]) for rows in consumers for row in rows}
+        return self._records(sorted(name for name in names if is_worker_name(name)))
+
+    def _records(self, names: Sequence[str]) -> tuple[WorkerView, ...]:
+        with mapped_errors(), self._client.pipeline(transaction=True) as pipe:
+            pipe.time()
+            for name in names:
+                pipe.hgetall(self._keys.worker(name))
+            time, *records = pipe.execute(raise_on_error=False)
+        now_ms = _milliseconds(time)
+        found = ((name, _or_none(record)) for name, record in zip(names, records, strict=True))
+        return tuple(worker_of(name, record, now_ms=now_ms) for name, record in found if record)
+
+
+# -- from replies to views ------------------------------------------------------
+
+
+@attrs.frozen(kw_only=True)
+class _Raw:
+    """What Redis says about one stream and its group, in numbers."""
+
+    length: int = 0
+    added: int = 0
+    first: EntryNumber | None = None
+    last_deleted: EntryNumber = NOTHING
+    last_delivered: EntryNumber = NOTHING
+    read: int | None = None
+    pending: int = 0
+    first_pending: EntryNumber | None = None
+    pool: int = 0
+
+    @classmethod
+    def of(cls, stream: Any, groups: Any, pending: Any) -> "_Raw":
+        if stream is None:
+            return cls()
+        group = next((row for row in groups or () if _text(row["name"]) == GROUP), None)
+        first = stream["first-entry"]
+        raw = cls(
+            length=stream["length"],
+            added=stream["entries-added"],
+            first=entry_number(first[0]) if first else None,
+            last_deleted=entry_number(stream["max-deleted-entry-id"]),
+        )
+        if group is None or pending is None:
+            return raw
+        return attrs.evolve(
+            raw,
+            last_delivered=entry_number(group["last-delivered-id"]),
+            read=group["entries-read"],
+            pending=pending["pending"],
+            first_pending=entry_number(pending["min"]) if pending["min"] is not None else None,
+            pool=_pool_of(pending["consumers"]),
+        )
+
+
+def view_of(raw: _Raw, *, now_ms: int) -> StreamView:
+    """Return one stream as a person wants to see it."""
+    owed_since = [number[0] for number in (raw.first, raw.first_pending) if number is not None]
+    return StreamView(
+        length=raw.length,
+        unread=max(0, raw.length - _bodies_pending(raw)),
+        pending=raw.pending,
+        pool=raw.pool,
+        oldest_age_s=max(0, now_ms - min(owed_since)) / 1000 if owed_since else None,
+        trimmed_unread=count_trimmed(raw),
+    )
+
+
+def _bodies_pending(raw: _Raw) -> int:
+    """Return how many pending entries still have a body: none when the first body is an unread one."""
+    return 0 if raw.first is None or raw.first > raw.last_delivered else raw.pending
+
+
+def count_trimmed(raw: _Raw) -> int:
+    """Return how many entries were deleted before anybody read them, as far as Redis' counters tell.
+
+    Settling deletes only what was delivered, so neither of these can happen by our doing:
+
+    * An id past the last delivered one was deleted with XDEL. That is known for certain, but
+      it makes Redis give up counting, so it may be one or many.
+    * Fewer entries are unread than were added and not read: a trim has taken them from the
+      stream's beginning, and with them all bodies of pending ones.
+
+    A group that has read nothing yet (also one that was made anew) has no counter: nothing is known.
+    """
+    was_deleted = raw.last_deleted > raw.last_delivered != NOTHING
+    begins_unread = raw.first is None or raw.first > raw.last_delivered
+    if raw.read is None or not (was_deleted or begins_unread):
+        return int(was_deleted)
+    missing = (raw.added - raw.read) - (raw.length - _bodies_pending(raw))
+    return max(missing, int(was_deleted), 0)
+
+
+def worker_of(name: str, record: Mapping[bytes, bytes], *, now_ms: int) -> WorkerView:
+    """Return a worker's record with its types; whatever is not there or no number is 0."""
+    text = {_text(key): _text(value) for key, value in record.items()}
+
+    def number(field: str) -> int:
+        value = text.get(field, "")
+        return int(value) if value.isascii() and value.isdigit() else 0
+
+    return WorkerView(
+        name=name,
+        pid=number("pid"),
+        host=text.get("host", ""),
+        slots=number("slots"),
+        held=number("held"),
+        orphaned=number("orphaned"),
+        stopping=number("stopping") == 1,
+        beat_age_s=max(0, now_ms - number("beat")) / 1000,
+    )
+
+
+def entry_number(entry_id: bytes | str) -> EntryNumber:
+    """Return an entry id as two numbers."""
+    ms, _, seq = _text(entry_id).partition("-")
+    return int(ms), int(seq or 0)
+
+
+def _pool_of(consumers: Iterable[Mapping[str, Any]]) -> int:
+    return sum(int(row["pending"]) for row in consumers if _text(row["name"]) == POOL)
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def _milliseconds(time: tuple[int, int]) -> int:
+    seconds, microseconds = time
+    return seconds * 1000 + microseconds // 1000
+
+
+def _or_none(answer: Any) -> Any:
+    """Return the answer, or None where there is no such key or group yet.
+
+    Raises:
+        BrokerError: any other error among the answers, mapped.
+    """
+    if not isinstance(answer, Exception):
+        return answer
+    try:
+        with mapped_errors():
+            raise answer
+    except GroupMissing:
+        return None
