@@ -10,9 +10,11 @@ Redis may also lose what it has confirmed: a restart without persistence, a
 failover. It counts the rows that it accepts, and the order book keeps that count
 with each mark. The highest count of the book is read *before* Redis is asked for
 its own: then Redis' cannot be the lower one unless it has lost rows, also while
-other relays publish and mark. What it lost is offered again.
+other relays publish and mark. What it lost is offered again, and until that is
+done Redis itself refuses to add anything: its count must not grow over the loss.
 """
 
+import functools
 import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -140,6 +142,8 @@ class Relay:
             await self._check_when_due()
             return Relayed(taken=len(rows), parked=len(misfits))
         replies = await self._publish(entries)
+        if replies is None:
+            return Relayed(taken=len(rows), parked=len(misfits))
         marks = marks_of(entries, replies)
         if marks:
             await self._book("mark_published", self._outbox.mark_published, marks)
@@ -147,12 +151,15 @@ class Relay:
         await self._report(done)
         return done
 
-    async def _publish(self, entries: Sequence[OutboxEntry]) -> Sequence[PublishReply]:
+    async def _publish(self, entries: Sequence[OutboxEntry]) -> Sequence[PublishReply] | None:
+        """Publish, or, where Redis has lost rows, offer those again instead and return None."""
         recorded = await self._book("highest_seq", self._outbox.highest_seq)
-        before, replies = await self._redis("publish", self._publishing.publish, self._outbox.book_id(), entries)
+        call = functools.partial(self._publishing.publish, self._outbox.book_id(), entries, at_least=recorded)
+        before, replies = await self._redis("publish", call)
         self._checked_at = trio.current_time()
         if before < recorded:
             await self._offer_again(confirmed=before, recorded=recorded)
+            return None
         return replies
 
     async def _check_when_due(self) -> None:

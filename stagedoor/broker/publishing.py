@@ -39,11 +39,21 @@ class PublishReply:
 class Publishing(Protocol):
     """What the relay may ask of the broker; may raise `BrokerUnavailable`, after which repeat the call."""
 
-    def publish(self, book_id: str, rows: Sequence[OutboxEntry]) -> tuple[int, tuple[PublishReply, ...]]:
+    def publish(
+        self, book_id: str, rows: Sequence[OutboxEntry], *, at_least: int = 0
+    ) -> tuple[int, tuple[PublishReply, ...]]:
         """Add one entry per row that has none and for which there is room.
 
+        Args:
+            book_id: of the order book whose outbox holds the rows.
+            rows: at most a few hundred.
+            at_least: how many rows the order book knows to be accepted. When Redis counts fewer it
+                has lost some, and nothing is added: or its count would grow over the loss, and
+                a relay that dies in this moment would be the only one to have seen it.
+
         Returns:
-            The count of accepted rows before this call, and an answer per row.
+            The count of accepted rows before this call, and an answer per row; none when that
+            count is below *at_least*.
 
         **Durability**: entry, bit and count are written together; repeating a row answers `DUPLICATE`.
         """

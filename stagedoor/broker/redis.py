@@ -323,11 +323,13 @@ class RedisPublishing:
         self._maxlen = stream_maxlen
         self._publish = Script("publish")
 
-    def publish(self, book_id: str, rows: Sequence[OutboxEntry]) -> tuple[int, tuple[PublishReply, ...]]:
+    def publish(
+        self, book_id: str, rows: Sequence[OutboxEntry], *, at_least: int = 0
+    ) -> tuple[int, tuple[PublishReply, ...]]:
         """Publish the rows, in order."""
         keys = [self._keys.stream, self._keys.published(book_id)]
         places: dict[str, int] = {}
-        args: list[Any] = [int(self._maxlen * CAP_SHARE), self._maxlen, PUBLISHED_BITS_TTL_MS]
+        args: list[Any] = [int(self._maxlen * CAP_SHARE), self._maxlen, PUBLISHED_BITS_TTL_MS, at_least]
         for row in rows:
             bitmap = self._keys.published_rows(book_id, row.outbox_id)
             place = places.setdefault(bitmap, len(keys) + len(places) + 1)

@@ -435,10 +435,14 @@ class FakePublishing:
         self._broker = broker
         self._cap = int(stream_maxlen * CAP_SHARE)
 
-    def publish(self, book_id: str, rows: Sequence[OutboxEntry]) -> tuple[int, tuple[PublishReply, ...]]:
+    def publish(
+        self, book_id: str, rows: Sequence[OutboxEntry], *, at_least: int = 0
+    ) -> tuple[int, tuple[PublishReply, ...]]:
         """Publish the rows, in order."""
         with self._broker.call("publish"):
             before = self._broker.published_seq.get(book_id, 0)
+            if before < at_least:
+                return before, ()
             return before, tuple(self._publish_one(book_id, row) for row in rows)
 
     def _publish_one(self, book_id: str, row: OutboxEntry) -> PublishReply:

@@ -127,6 +127,18 @@ def test_after_redis_lost_everything_its_count_says_so_and_the_rows_can_be_offer
     assert len(worker.read(8).claimed) == 4
 
 
+def test_nothing_is_added_over_a_loss_that_the_order_book_knows_of(broker: Harness) -> None:
+    broker.worker()
+    relay = broker.publishing()
+    relay.publish("book", [row(1), row(2), row(3)])
+    broker.flush()
+    relay.publish("book", [row(1)])
+
+    assert relay.publish("book", [row(4)], at_least=3) == (1, ())
+    assert (relay.confirmed_seq("book"), broker.length()) == (1, 1)
+    assert whats(relay.publish("book", [row(4)], at_least=1)[1]) == ["added"]
+
+
 def test_publishing_needs_no_group_and_no_worker(broker: Harness) -> None:
     relay = broker.publishing()
     assert whats(relay.publish("book", [row(1)])[1]) == ["added"]

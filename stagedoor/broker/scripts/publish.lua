@@ -7,14 +7,17 @@
 -- ARGV[1]  cap, the stream's length at which rows are refused
 -- ARGV[2]  maxlen, the stream's MAXLEN ~
 -- ARGV[3]  bits_ttl in ms
--- ARGV[4…] per row: number of its bitmap in KEYS, bit offset, n, then n field names and values
+-- ARGV[4]  least, rows that the caller knows were accepted
+-- ARGV[5…] per row: number of its bitmap in KEYS, bit offset, n, then n field names and values
 -- Reply    {before, answers}: before = seq before this call; answers = per row {'added', entry id, seq},
---          {'dup', '', seq} or {'full', '', seq}
+--          {'dup', '', seq} or {'full', '', seq}. No answers when before < least: rows were lost, and
+--          nothing is added before they have been offered again, or the count would grow over the loss
 -- Invariant: a row has at most one entry while its bit lives; seq grows by one per entry.
--- Fence: the bit. At maxmemory the whole call is refused and the rows wait in the outbox.
+-- Fence: the bit, and least. At maxmemory the whole call is refused and the rows wait in the outbox.
 -- Cost: O(rows).
 local seq = tonumber(redis.call('HGET', KEYS[2], 'seq') or '0')
-local before, answers, i = seq, {}, 4
+local before, answers, i = seq, {}, 5
+if seq < tonumber(ARGV[4]) then return {before, {}} end
 local length = redis.call('XLEN', KEYS[1])
 local touched = {}
 while i <= #ARGV do
