@@ -155,12 +155,14 @@ def check_url(url: str) -> None:
     try:
         redis.ConnectionPool.from_url(url)
     except (ValueError, TypeError, AttributeError) as error:
-        raise ConfigurationError(f"redis_url: {masked(url)!r} is not understood: {error}") from None
+        # An address with a slash in its password is cut there: the error would quote half of it.
+        why = "a '/', '?' or '#' in a password is written %2F, %3F, %23" if "@" in url else error
+        raise ConfigurationError(f"redis_url: {masked(url)!r} is not understood: {why}") from None
 
 
 def masked(url: str) -> str:
-    """Return the url with its password hidden."""
-    return re.sub(r"(://[^:@/]*:)[^@/]*@", r"\1***@", url)
+    """Return the url with its password hidden, also one that is not written as it should be."""
+    return re.sub(r"([?&]password=)[^&]*", r"\1***", re.sub(r"(://[^:@/]*:).*@", r"\1***@", url))
 
 
 def _client(url: str, timeout_s: float) -> "redis.Redis":
