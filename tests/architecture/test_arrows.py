@@ -22,6 +22,8 @@ FORBIDDEN = [
     ("Arrows run one way", "stagedoor.broker", "stagedoor.orders"),
     ("Arrows run one way", "stagedoor.settings", "stagedoor.core"),
     ("Arrows run one way", "stagedoor.handlers", "stagedoor.cli"),
+    ("Arrows run one way", "stagedoor.worker", "stagedoor.demo"),
+    ("Arrows run one way", "stagedoor.replay", "stagedoor.cli"),
     ("Arrows run one way", "stagedoor.handlers", "stagedoor.worker"),
     ("The queue half knows no ticket", "stagedoor.worker", "stagedoor.orders"),
     ("The queue half knows no ticket", "stagedoor.worker", "stagedoor.rendering"),
