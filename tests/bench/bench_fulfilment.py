@@ -97,15 +97,12 @@ def _fixed_rate(server: RedisServer, pool: RenderPool) -> float:
     countdown = Countdown(RENDERS)
 
     def fixed(_job: object, _ctx: object) -> None:
+        countdown.begin()
         _render(pool)
         countdown.hit()
 
-    async def until() -> None:
-        await countdown.wait()
-
-    began_at = perf_counter()
-    trio.run(rig.work, {"fixed": HandlerSpec(kind="fixed", function=fixed)}, until)
-    return RENDERS / (countdown.ended_at - began_at)
+    trio.run(rig.work, {"fixed": HandlerSpec(kind="fixed", function=fixed)}, countdown.wait)
+    return RENDERS / countdown.seconds
 
 
 class _Context:
@@ -147,13 +144,13 @@ def _whole_rate(server: RedisServer, pool: RenderPool) -> float:
             context = _Context(book, pool)
 
             def whole(job: Any, ctx: Any) -> None:
+                countdown.begin()
                 render_tickets(job, ctx)
                 countdown.hit()
 
-            began_at = perf_counter()
             spec = HandlerSpec(kind="render_tickets", function=whole)
             trio.run(rig.work, {"render_tickets": spec}, countdown.wait, lambda _job, _held: context)
-            return RENDERS / (countdown.ended_at - began_at)
+            return RENDERS / countdown.seconds
 
 
 def _new_order(number: int) -> dict[str, Any]:

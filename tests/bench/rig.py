@@ -103,6 +103,11 @@ class Countdown:
         self.began_at = 0.0
         self.ended_at = 0.0
 
+    def begin(self) -> None:
+        """Note that the first call begins; later ones change nothing."""
+        with self._lock:
+            self.began_at = self.began_at or perf_counter()
+
     def hit(self) -> None:
         """Count one call."""
         with self._lock:
