@@ -1,0 +1,158 @@
+"""The processes of a demo: a private Redis, a relay and two workers, as anybody would start them.
+
+They are started with `subprocess`, in sessions of their own so that Ctrl-C
+reaches the demo alone, and ended by their ids, never by a name.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import attrs
+
+from stagedoor.broker.private_server import PrivateRedis
+from stagedoor.settings import NOT_OURS, PREFIX
+
+WORKERS = ("worker-1", "worker-2")
+RELAY = "relay"
+NAMESPACE = "demo"
+DRAIN_S = 10.0
+HURRY_S = 1.5
+"""How long a process may take to leave when somebody waits at the terminal."""
+
+
+@attrs.frozen(kw_only=True)
+class House:
+    """Where everything of one demo is."""
+
+    folder: Path
+
+    @property
+    def orders_url(self) -> str:
+        """The order book."""
+        return f"sqlite:///{self.folder / 'orders.db'}"
+
+    @property
+    def tickets_dir(self) -> Path:
+        """The tickets."""
+        return self.folder / "tickets"
+
+    @property
+    def logs_dir(self) -> Path:
+        """The logs of all processes."""
+        return self.folder / "logs"
+
+    def log(self, name: str) -> Path:
+        """The log of one process."""
+        return self.logs_dir / f"{name}.jsonl"
+
+
+class Crew:
+    """All processes of a demo; a context manager that leaves none behind.
+
+    Args:
+        house: where they work.
+        slots: per worker.
+    """
+
+    def __init__(self, house: House, *, slots: int) -> None:
+        self._house = house
+        self._slots = slots
+        self._redis = PrivateRedis(house.logs_dir / "redis.log")
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._ended: dict[str, int] = {}
+
+    def __enter__(self) -> Self:
+        self._redis.start()
+        try:
+            self._start(RELAY, "relay")
+            for name in WORKERS:
+                self._start(name, "worker", "--name", name, "--slots", str(self._slots))
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.stop(in_a_hurry=True)
+        self._redis.stop()
+
+    @property
+    def redis_url(self) -> str:
+        """The address of the private Redis."""
+        return self._redis.url
+
+    @property
+    def live_workers(self) -> list[str]:
+        """The names of the workers that run."""
+        return [name for name in WORKERS if name in self._running]
+
+    def lost(self) -> dict[str, int]:
+        """Return the processes that have ended though nobody asked them to, with their exit codes."""
+        for name, process in list(self._running.items()):
+            code = process.poll()
+            if code is not None:
+                del self._running[name]
+                self._ended[name] = code
+        return dict(self._ended)
+
+    def _start(self, name: str, *words: str) -> None:
+        command = [sys.executable, "-m", "stagedoor", *words, "--log-format", "json", "--log-level", "debug"]
+        with self._house.log(name).open("ab") as log:
+            self._running[name] = subprocess.Popen(  # noqa: S603 - this interpreter, and words of ours
+                command,
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def _environment(self) -> Mapping[str, str]:
+        """Return our own environment with this demo's settings instead of the user's."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX) or name in NOT_OURS}
+        settings = {
+            "REDIS_URL": self._redis.url,
+            "ORDERS_URL": self._house.orders_url,
+            "TICKETS_DIR": str(self._house.tickets_dir),
+            "NAMESPACE": NAMESPACE,
+        }
+        return kept | {f"{PREFIX}{name}": value for name, value in settings.items()}
+
+    # -- signals ----------------------------------------------------------------
+
+    def freeze(self, name: str) -> None:
+        """Stop a worker where it stands, with SIGSTOP."""
+        self._running[name].send_signal(signal.SIGSTOP)
+
+    def thaw(self, name: str) -> None:
+        """Let a frozen worker go on."""
+        self._running[name].send_signal(signal.SIGCONT)
+
+    def kill(self, name: str) -> float:
+        """End a worker with SIGKILL, and return when it was dead, in Unix seconds."""
+        process = self._running.pop(name)
+        process.kill()
+        process.wait()
+        return time.time()
+
+    def stop(self, *, in_a_hurry: bool = False) -> None:
+        """End workers and relay: with SIGTERM, twice in a hurry, and with SIGKILL where that does not help."""
+        for _ in range(2 if in_a_hurry else 1):
+            for process in self._running.values():
+                process.send_signal(signal.SIGTERM)
+                process.send_signal(signal.SIGCONT)
+        deadline = time.monotonic() + (HURRY_S if in_a_hurry else DRAIN_S)
+        for process in self._running.values():
+            try:
+                process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._running.clear()
