@@ -4,17 +4,18 @@ The content has gone through `prepared` by then: every character of it can be
 drawn, so nothing here can fail on what a buyer typed.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import attrs
 
 from stagedoor.errors import InvalidRequest
 from stagedoor_renderers import layout as model
 from stagedoor_renderers.kit import text as pipeline
-from stagedoor_renderers.kit.faces import Face, Faces
+from stagedoor_renderers.kit.faces import Faces, Weight
+from stagedoor_renderers.kit.pen import Color, Pen
 from stagedoor_renderers.kit.qr import QrTooSmall, qr_code
-from stagedoor_renderers.kit.sheet import MM, Color, Sheet
-from stagedoor_renderers.kit.typeset import Block, Line, break_lines, fit
+from stagedoor_renderers.kit.sheet import MM, Sheet
+from stagedoor_renderers.kit.typeset import Block, Line, Typesetter, rejoined
 
 _LINES_OF_TEXT = frozenset(("terms",))
 """Fields that keep their line breaks; all others are one line."""
@@ -22,14 +23,23 @@ _LINES_OF_TEXT = frozenset(("terms",))
 _NAMED_CODES = 8
 """How many missing characters a note names."""
 
+_LABEL_FLOOR = 4.5
+"""Labels shrink to this size, in points, before they end in an ellipsis."""
+
 _WIDE_PAGE_MM = 160.0
 """From this width on, further pages have two columns: longer lines read badly."""
+
+_COLUMN_GAP_MM = 8.0
+_TITLE_MM = 9.0
+
+_FURTHER_PAGES = 50
+"""More pages than the longest terms that are accepted need on any but the smallest paper."""
 
 _TURNS = {90: (0, -1), 180: (-1, 0), 270: (0, 1)}
 """Cosine and sine of a turn clockwise."""
 
-_FURTHER_PAGES = 50
-"""More pages than the longest terms that are accepted can need."""
+
+# -- content ------------------------------------------------------------------
 
 
 @attrs.frozen(kw_only=True)
@@ -60,30 +70,88 @@ def _note(field: str, missing: Sequence[str]) -> str:
     return f"{field}: {len(missing)} replaced by a mark, for no font here draws {named}{more}"
 
 
+# -- what is the same on every ticket -----------------------------------------
+
+
+@attrs.frozen
+class Ground:
+    """The shapes that a layout begins with, as operators, and how many boxes they are."""
+
+    operators: str
+    boxes: int
+
+
+def ground_of(layout: model.Layout) -> Ground:
+    """Return the ground of *layout*: its boxes up to the first that depends on a ticket."""
+    pen = Pen()
+    count = 0
+    for box in layout.boxes:
+        if not isinstance(box, model.Rect | model.Circle | model.Rule) or box.needs or box.unless:
+            break
+        _draw_shape(pen, box, layout)
+        count += 1
+    return Ground(pen.operators, count)
+
+
+def _draw_shape(pen: Pen, box: model.Rect | model.Circle | model.Rule, layout: model.Layout) -> None:
+    height, color = layout.page.height, layout.colors[box.color]
+    match box:
+        case model.Rect():
+            bottom = (height - box.y - box.h) * MM
+            pen.rect(box.x * MM, bottom, box.w * MM, box.h * MM, color=color, radius=box.radius * MM)
+        case model.Circle():
+            pen.circle(box.x * MM, (height - box.y) * MM, box.r * MM, color=color)
+        case model.Rule():
+            pen.line(
+                (box.x1 * MM, (height - box.y1) * MM),
+                (box.x2 * MM, (height - box.y2) * MM),
+                color=color,
+                width=box.width,
+                dash=[length * MM for length in box.dash],
+                round_caps=box.round,
+            )
+
+
+# -- tickets ------------------------------------------------------------------
+
+
 @attrs.frozen(kw_only=True)
 class Overflow:
-    """Lines of a paragraph that had no room, with what is needed to go on with them."""
+    """Text of a paragraph that had no room, with what is needed to go on with it."""
 
     box: model.Paragraph
     title: str
-    lines: tuple[Line, ...]
+    text: str
     size: float
+
+
+@attrs.frozen(kw_only=True)
+class _Style:
+    """How the lines of a block are shown."""
+
+    weight: Weight
+    color: str
+    leading: float = 1.2
+    align: str = "left"
+    tracking: float = 0.0
 
 
 class Press:
     """Draws one layout onto one sheet, as many times as there are tickets."""
 
-    def __init__(self, sheet: Sheet, layout: model.Layout, faces: Faces) -> None:
+    def __init__(self, sheet: Sheet, layout: model.Layout, setter: Typesetter) -> None:
         self._sheet = sheet
         self._layout = layout
-        self._faces = faces
+        self._setter = setter
+        self._common = setter.faces.common
         self._height = layout.page.height * MM
 
-    def ticket(self, content: Mapping[str, str]) -> tuple[Overflow, ...]:
+    def ticket(self, content: Mapping[str, str], ground: Ground) -> tuple[Overflow, ...]:
         """Draw one page; return what found no room on it and goes to further pages."""
         self._begin_page()
+        self._sheet.pen.draw(ground.operators)
         over: list[Overflow] = []
-        for box in self._layout.boxes:
+        for box in self._layout.boxes[ground.boxes :]:
             if any(not content.get(name) for name in box.needs) or any(content.get(name) for name in box.unless):
                 continue
             rest = self._box(box, content)
@@ -93,49 +161,26 @@ class Press:
 
     def further_pages(self, rest: Overflow, check: Callable[[], None]) -> None:
         """Draw pages of their own for what had no room, under its title."""
-        lines = list(rest.lines)
-        for _ in range(_FURTHER_PAGES):
-            if not lines:
-                return
-            check()
-            lines = self._further_page(rest, lines)
-
-    def _further_page(self, rest: Overflow, lines: list[Line]) -> list[Line]:
-        self._begin_page()
         page, box = self._layout.page, rest.box
-        margin, width = page.margin, page.width - 2 * page.margin
-        face = self._faces[box.font]
-        top = margin
-        if rest.title:
-            title = fit(self._faces.bold, rest.title, size=11, floor=7, width=width * MM)
-            self._lines(title, margin, top, width, face=self._faces.bold, color="ink")
-            top += 9
-        step = rest.size * box.leading
-        room = max(1, int((page.height - margin - top) * MM / step))
+        width = page.width - 2 * page.margin
         columns = 2 if width > _WIDE_PAGE_MM else 1
-        column = (width - 8 * (columns - 1)) / columns
-        # Lines broken for the box of the first page may be wider than a column here.
-        lines = [piece for line in lines for piece in self._rebroken(line, face, rest.size, column)]
-        for index in range(columns):
-            block = Block(lines=tuple(lines[:room]), size=rest.size)
-            self._lines(
-                block,
-                margin + index * (column + 8),
-                top,
-                column,
-                face=face,
-                color=box.color,
-                leading=box.leading,
-                align=box.align,
-            )
-            lines = lines[room:]
-        return lines
+        column = (width - _COLUMN_GAP_MM * (columns - 1)) / columns
+        top = page.margin + (_TITLE_MM if rest.title else 0.0)
+        rows = max(1, int((page.height - page.margin - top) * MM / (rest.size * box.leading)))
+        lines = self._setter.break_lines(box.font, rest.text, rest.size, width=column * MM)
+        style = _Style(weight=box.font, color=box.color, leading=box.leading, align=box.align)
+        for start in range(0, len(lines), rows * columns)[:_FURTHER_PAGES]:
+            check()
+            self._begin_page()
+            self._title(rest.title, page.margin, page.margin, width)
+            for index in range(columns):
+                first = start + index * rows
+                block = Block(lines=lines[first : first + rows], size=rest.size)
+                self._lines(block, page.margin + index * (column + _COLUMN_GAP_MM), top, column, style=style)
 
-    @staticmethod
-    def _rebroken(line: Line, face: Face, size: float, width: float) -> list[Line]:
-        if line.width <= width * MM:
-            return [line]
-        return break_lines(face, line.text, size, width=width * MM)
+    def _title(self, words: str, x: float, y: float, width: float) -> None:
+        block = self._setter.fit("bold", words, size=11, floor=7, width=width * MM)
+        self._lines(block, x, y, width, style=_Style(weight="bold", color="ink"))
 
     def _begin_page(self) -> None:
         self._sheet.begin_page(width=self._layout.page.width * MM, height=self._height)
@@ -144,12 +189,8 @@ class Press:
 
     def _box(self, box: model.Box, content: Mapping[str, str]) -> Overflow | None:
         match box:
-            case model.Rect():
-                self._rect(box)
-            case model.Circle():
-                self._sheet.circle(box.x * MM, self._y(box.y), box.r * MM, color=self._color(box.color))
-            case model.Rule():
-                self._rule(box)
+            case model.Rect() | model.Circle() | model.Rule():
+                _draw_shape(self._sheet.pen, box, self._layout)
             case model.Qr():
                 self._qr(box, content["token"])
             case model.Text():
@@ -161,26 +202,6 @@ class Press:
             case model.Paragraph():
                 return self._paragraph(box, content)
         return None
-
-    def _rect(self, box: model.Rect) -> None:
-        self._sheet.rect(
-            box.x * MM,
-            self._y(box.y + box.h),
-            box.w * MM,
-            box.h * MM,
-            color=self._color(box.color),
-            radius=box.radius * MM,
-        )
-
-    def _rule(self, box: model.Rule) -> None:
-        self._sheet.line(
-            (box.x1 * MM, self._y(box.y1)),
-            (box.x2 * MM, self._y(box.y2)),
-            color=self._color(box.color),
-            width=box.width,
-            dash=[length * MM for length in box.dash],
-            round_caps=box.round,
-        )
 
     def _qr(self, box: model.Qr, token: str) -> None:
         try:
@@ -202,144 +223,89 @@ class Press:
         middle_x, middle_y = (box.x + box.w / 2) * MM, self._y(box.y + box.h / 2)
         wide, high = (box.h, box.w) if cosine == 0 else (box.w, box.h)
         flat = attrs.evolve(box, x=-wide / 2, y=self._layout.page.height - high / 2, w=wide, h=high, rotate=0)
-        with self._sheet.saved():
-            self._sheet.draw(f"{cosine} {sine} {-sine} {cosine} {middle_x:.3f} {middle_y:.3f} cm")
+        pen = self._sheet.pen
+        with pen.saved():
+            pen.draw(f"{cosine} {sine} {-sine} {cosine} {middle_x:.3f} {middle_y:.3f} cm")
             draw(flat)
 
     def _text(self, box: model.Text, content: Mapping[str, str]) -> None:
         words = self._cased(box.text.fill(content), upper=box.upper)
-        if not words:
-            return
-        face = self._faces[box.font]
-        block = fit(
-            face,
-            words,
-            size=box.size,
-            floor=min(box.min_size, box.size),
-            width=box.w * MM,
-            max_lines=box.lines,
-            height=box.h * MM,
-            leading=box.leading,
-            tracking=box.tracking * box.size / 1000,
-            balanced=box.balanced,
-        )
-        self._lines(
-            block,
-            box.x,
-            box.y,
-            box.w,
-            face=face,
-            color=box.color,
-            leading=box.leading,
-            align=box.align,
-            tracking=box.tracking,
-            height=box.h,
-            valign=box.valign,
-        )
+        if words:
+            block = self._fitted(box, words, width=box.w, height=box.h)
+            self._lines(block, box.x, box.y, box.w, style=_style(box, box.align), height=box.h, valign=box.valign)
 
     def _stack(self, box: model.Stack, content: Mapping[str, str]) -> None:
         filled = [(item, self._cased(item.text.fill(content), upper=item.upper)) for item in box.items]
         shown = [(item, words) for item, words in filled if words]
         top = box.y
         for index, (item, words) in enumerate(shown):
-            face = self._faces[item.font]
             # Those below keep room for one line each at their smallest.
             kept = sum(below.gap + below.min_size / MM for below, _ in shown[index + 1 :])
             top += item.gap if index else 0.0
-            block = fit(
-                face,
-                words,
-                size=item.size,
-                floor=min(item.min_size, item.size),
-                width=box.w * MM,
-                max_lines=item.lines,
-                height=max(0.0, box.y + box.h - top - kept) * MM,
-                leading=item.leading,
-                tracking=item.tracking * item.size / 1000,
-                balanced=item.balanced,
-            )
-            self._lines(
-                block,
-                box.x,
-                top,
-                box.w,
-                face=face,
-                color=item.color,
-                leading=item.leading,
-                align=box.align,
-                tracking=item.tracking,
-            )
-            top += self._height_of(block, face, item.leading)
+            block = self._fitted(item, words, width=box.w, height=max(0.0, box.y + box.h - top - kept))
+            self._lines(block, box.x, top, box.w, style=_style(item, box.align))
+            top += self._tall(block, item.font, item.leading) / MM
 
-    @staticmethod
-    def _height_of(block: Block, face: Face, leading: float) -> float:
-        """Return the millimetres from the first line's capitals to the last line's baseline."""
-        return (face.cap_height / 1000 + leading * (len(block.lines) - 1)) * block.size / MM
-
-    def _facts(self, box: model.Facts, content: Mapping[str, str]) -> None:
-        facts = [(fact, fact.text.fill(content)) for fact in box.items]
-        shown = [(fact, words) for fact, words in facts if words]
-        if not shown:
-            return
-        counted = box.items if box.fixed else [fact for fact, _ in shown]
-        share = sum(fact.share for fact in counted)
-        unit = (box.w - box.gap * (len(counted) - 1)) / share
-        x = box.x
-        for fact, words in shown:
-            width = unit * fact.share
-            self._fact(box, self._cased(fact.label.fill(content), upper=box.upper), words, x=x, width=width)
-            x += width + box.gap
-
-    def _fact(self, box: model.Facts, label: str, words: str, *, x: float, width: float) -> None:
-        regular, face = self._faces.regular, self._faces[box.font]
-        tracking = box.label_tracking * box.label_size / 1000
-        head = fit(regular, label, size=box.label_size, floor=4.5, width=width * MM, tracking=tracking)
-        self._lines(head, x, box.y, width, face=regular, color=box.label_color, tracking=box.label_tracking)
-        top = box.y + box.label_size / MM * 0.72 + box.spacing
-        block = fit(
-            face,
+    def _fitted(self, box: model.Text | model.Entry, words: str, *, width: float, height: float) -> Block:
+        return self._setter.fit(
+            box.font,
             words,
             size=box.size,
             floor=min(box.min_size, box.size),
             width=width * MM,
             max_lines=box.lines,
+            height=height * MM,
+            leading=box.leading,
+            tracking=box.tracking * box.size / 1000,
+            balanced=box.balanced,
         )
-        self._lines(block, x, top, width, face=face, color=box.color, leading=box.leading)
+
+    def _facts(self, box: model.Facts, content: Mapping[str, str]) -> None:
+        for fact, words, x, width in _spread(box, content):
+            tracking = box.label_tracking * box.label_size / 1000
+            label = self._cased(fact.label.fill(content), upper=box.upper)
+            head = self._setter.fit(
+                "regular", label, size=box.label_size, floor=_LABEL_FLOOR, width=width * MM, tracking=tracking
+            )
+            labelled = _Style(weight="regular", color=box.label_color, tracking=box.label_tracking)
+            self._lines(head, x, box.y, width, style=labelled)
+            top = box.y + self._tall(head, "regular", 1.0) / MM + box.spacing
+            block = self._setter.fit(
+                box.font,
+                words,
+                size=box.size,
+                floor=min(box.min_size, box.size),
+                width=width * MM,
+                max_lines=box.lines,
+                height=max(0.0, box.y + box.h - top) * MM,
+                leading=box.leading,
+            )
+            self._lines(block, x, top, width, style=_Style(weight=box.font, color=box.color, leading=box.leading))
 
     def _paragraph(self, box: model.Paragraph, content: Mapping[str, str]) -> Overflow | None:
         words = box.text.fill(content)
         if not words.strip():
             return None
-        face = self._faces[box.font]
         column = (box.w - box.column_gap * (box.columns - 1)) / box.columns
-        floor = min(box.min_size, box.size)
         # Two sizes are enough for running text: the one that is wanted, or the floor.
         size = box.size
-        lines = break_lines(face, words, size, width=column * MM)
+        lines = self._setter.break_lines(box.font, words, size, width=column * MM)
         if len(lines) > _room(box, size):
-            size = floor
-            lines = break_lines(face, words, size, width=column * MM)
+            size = min(box.min_size, box.size)
+            lines = self._setter.break_lines(box.font, words, size, width=column * MM)
         room = _room(box, size)
-        rows = room // box.columns
         shown, rest = lines[:room], lines[room:]
         if rest and box.overflow == "ellipsis":
-            shown = list(fit(face, words, size=floor, floor=floor, width=column * MM, max_lines=room).lines)
-            rest = []
+            cut = self._setter.fit(box.font, words, size=size, floor=size, width=column * MM, max_lines=max(2, room))
+            shown, rest = cut.lines, ()
+        style = _Style(weight=box.font, color=box.color, leading=box.leading, align=box.align)
+        rows = room // box.columns
         for index in range(box.columns):
-            block = Block(lines=tuple(shown[index * rows : (index + 1) * rows]), size=size)
-            self._lines(
-                block,
-                box.x + index * (column + box.column_gap),
-                box.y,
-                column,
-                face=face,
-                color=box.color,
-                leading=box.leading,
-                align=box.align,
-            )
+            block = Block(lines=shown[index * rows : (index + 1) * rows], size=size)
+            self._lines(block, box.x + index * (column + box.column_gap), box.y, column, style=style)
         if not rest:
             return None
-        return Overflow(box=box, title=box.title.fill(content), lines=tuple(rest), size=size)
+        return Overflow(box=box, title=box.title.fill(content), text=rejoined(rest), size=size)
 
     # -- lines ----------------------------------------------------------------
 
@@ -350,48 +316,64 @@ class Press:
         y: float,
         width: float,
         *,
-        face: Face,
-        color: str,
-        leading: float = 1.2,
-        align: str = "left",
-        tracking: float = 0.0,
+        style: _Style,
         height: float | None = None,
         valign: str = "top",
     ) -> None:
         """Show a block whose first capitals touch *y* (mm from the top), or as *valign* says."""
-        cap = face.cap_height / 1000 * block.size
-        step = block.size * leading
-        tall = cap + step * (len(block.lines) - 1)
-        baseline = self._y(y) - cap
+        baseline = self._y(y) - self._cap(style.weight, block.size)
         if height is not None and valign != "top":
-            spare = height * MM - tall
+            spare = height * MM - self._tall(block, style.weight, style.leading)
             baseline -= spare if valign == "bottom" else spare / 2
-        spaced = tracking * block.size / 1000
+        color: Color = self._layout.colors[style.color]
+        spaced = style.tracking * block.size / 1000
         for line in block.lines:
-            left = x * MM + _indent(line, width * MM, align=align, spaced=spaced)
-            self._sheet.text(
-                left, baseline, line, face=face, size=block.size, color=self._color(color), tracking=spaced
-            )
-            baseline -= step
+            left = x * MM + _indent(line, width * MM, align=style.align, spaced=spaced)
+            shown = self._setter.show(style.weight, line, block.size)
+            self._sheet.text(left, baseline, shown, color=color, tracking=spaced)
+            baseline -= block.size * style.leading
+
+    def _cap(self, weight: Weight, size: float) -> float:
+        return self._setter.faces[weight].cap_height / 1000 * size
+
+    def _tall(self, block: Block, weight: Weight, leading: float) -> float:
+        """Return the points from the first line's capitals to the last line's baseline."""
+        return self._cap(weight, block.size) + leading * block.size * (len(block.lines) - 1)
 
     def _cased(self, words: str, *, upper: bool) -> str:
         """Return *words* in capitals, unless the fonts lack one of them (Georgian has some of its own)."""
         capitals = words.upper() if upper else words
-        return capitals if all(char in self._faces.common for char in capitals) else words
-
-    def _color(self, name: str) -> Color:
-        return Color.of(self._layout.color(name))
+        return capitals if not upper or self._common.issuperset(capitals) else words
 
     def _y(self, mm: float) -> float:
         return self._height - mm * MM
 
 
+def _style(box: model.Text | model.Entry, align: str) -> _Style:
+    return _Style(weight=box.font, color=box.color, leading=box.leading, align=align, tracking=box.tracking)
+
+
+def _spread(box: model.Facts, content: Mapping[str, str]) -> Iterator[tuple[model.Fact, str, float, float]]:
+    """Yield the facts that are there, each with its words, place and width."""
+    filled = [(fact, fact.text.fill(content)) for fact in box.items]
+    shown = [(fact, words) for fact, words in filled if words]
+    counted = box.items if box.fixed else [fact for fact, _ in shown]
+    share = sum(fact.share for fact in counted)
+    x = box.x
+    for fact, words in shown:
+        width = (box.w - box.gap * (len(counted) - 1)) * fact.share / share
+        yield fact, words, x, width
+        x += width + box.gap
+
+
 def _indent(line: Line, width: float, *, align: str, spaced: float) -> float:
     if align == "auto":
         align = "right" if line.right_to_left else "left"
+    if align == "left":
+        return 0.0
     # The space after the last letter belongs to no letter.
     spare = width - line.width + spaced
-    return spare if align == "right" else spare / 2 if align == "center" else 0.0
+    return spare if align == "right" else spare / 2
 
 
 def _room(box: model.Paragraph, size: float) -> int:

@@ -54,23 +54,17 @@ Content = Mapping[str, str]
 
 @attrs.frozen(kw_only=True)
 class Teller:
-    """Tells the fields of the positions of one order; what all of them share is worked out once."""
+    """Tells the fields of the positions of one order; those of its event come from `event_content`."""
 
     order: Order
     language: Language
-    shared: Content
     _positions: Mapping[int, Position]
     _addons: Mapping[int, Sequence[Position]]
     _numbers: Mapping[int, int]
 
     @classmethod
-    def of(cls, order: Order, locale: str, values: Values) -> "Teller":
-        """Prepare *order* for telling, in the language nearest to *locale*.
-
-        Raises:
-            InvalidRequest: the event's zone, its times or the currency make no sense.
-        """
-        language = values.language(locale or order.locale)
+    def of(cls, order: Order, language: Language) -> "Teller":
+        """Prepare *order* for telling in *language*."""
         placed = order.placed_positions
         addons: dict[int, list[Position]] = {}
         for position in placed:
@@ -79,17 +73,19 @@ class Teller:
         return cls(
             order=order,
             language=language,
-            shared={**_labels(language), **_event_fields(order.event, language, values), "buyer": order.buyer},
             positions={position.id: position for position in order.positions},
             addons=addons,
             numbers={position.id: number for number, position in enumerate(placed, start=1)},
         )
 
     def position(self, position: Position) -> Content:
-        """Return all fields of *position*."""
+        """Return all fields of *position* that are not the event's.
+
+        Raises:
+            InvalidRequest: the currency is unknown, or an add-on extends nothing.
+        """
         seat = self.seat_of(position)
         return {
-            **self.shared,
             **_seat_fields(seat, self.language),
             "holder": self.holder_of(position),
             "category": position.category,
@@ -99,6 +95,7 @@ class Teller:
             "order_code": str(self.order.order_id),
             "short_code": short_code(position.token),
             "token": position.token,
+            "buyer": self.order.buyer,
             **self._number_fields(position),
         }
 
@@ -148,11 +145,17 @@ def short_code(token: str) -> str:
     return f"{head[:half]}-{head[half:]}" if len(head) == SHORT_CODE else head
 
 
-def _labels(language: Language) -> dict[str, str]:
-    return {f"label.{name}": word for name, word in language.words.items()}
+def event_content(event: Event, language: Language, values: Values) -> Content:
+    """Return what every ticket of *event* says, and all words of *language* as ``label.…``.
+
+    Raises:
+        InvalidRequest: the event's zone is unknown, or one of its times has none.
+    """
+    labels = {f"label.{name}": word for name, word in language.words.items()}
+    return {**labels, **_event_fields(event, language, values)}
 
 
-def _event_fields(event: Event, language: Language, values: Values) -> dict[str, str]:
+def _event_fields(event: Event, language: Language, values: Values) -> Content:
     starts = values.local(event.starts_at, event.tz, field="event.starts_at")
     doors = values.local(event.doors_at, event.tz, field="event.doors_at") if event.doors_at else None
     return {

@@ -21,6 +21,7 @@ import attrs
 
 from stagedoor.errors import ConfigurationError
 from stagedoor_renderers.fields import FIELDS
+from stagedoor_renderers.kit.pen import Color
 
 Align = Literal["left", "center", "right", "auto"]
 Valign = Literal["top", "middle", "bottom"]
@@ -338,19 +339,15 @@ class PageSize:
     folds: tuple[float, ...] = _value(lambda value: tuple(_number(0, _MAX_MM)(item) for item in value), default=())
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False)
 class Layout:
-    """One layout, checked."""
+    """One layout, checked; *colors* has every colour that a box names, by name and by ``#rrggbb``."""
 
     name: str
     file: str
     page: PageSize
-    colors: Mapping[str, str]
     boxes: tuple[Box, ...]
-
-    def color(self, name: str) -> str:
-        """Return ``#rrggbb`` for a colour or the name of one."""
-        return name if name.startswith("#") else self.colors[name]
+    colors: Mapping[str, Color] = attrs.field(repr=False)
 
 
 # -- reading ------------------------------------------------------------------
@@ -389,7 +386,14 @@ def read_layout(text: str, *, name: str, file: str) -> Layout:
     ]
     if problems or page is None:
         raise ConfigurationError(problems)
-    return Layout(name=name, file=file, page=page, colors=colors, boxes=tuple(boxes))
+    used = {color for box in boxes for color in _colors_of(box)}
+    return Layout(
+        name=name,
+        file=file,
+        page=page,
+        boxes=tuple(boxes),
+        colors={name: Color.of(colors.get(name, name)) for name in used | colors.keys()},
+    )
 
 
 def _page(data: Any, file: str, problems: list[str]) -> PageSize | None:

@@ -6,9 +6,8 @@ from stagedoor.rendering.api import Check, Position, RenderRequest
 from stagedoor_renderers import probe
 from stagedoor_renderers.draw import prepared
 from stagedoor_renderers.fields import SEPARATOR, Teller
-from stagedoor_renderers.kit.faces import Face
+from stagedoor_renderers.kit.faces import Weight
 from stagedoor_renderers.kit.sheet import MM, Color, Sheet
-from stagedoor_renderers.kit.typeset import fit
 from stagedoor_renderers.limits import checked
 from stagedoor_renderers.stock import Stock, load_stock
 
@@ -52,8 +51,8 @@ class ReceiptPdf:
         """
         stock = self._loaded()
         order = checked(request)
-        teller = Teller.of(order, request.locale, stock.values)
-        return _Receipt(teller, stock).drawn(check)
+        language = stock.values.language(request.locale or order.locale)
+        return _Receipt(Teller.of(order, language), stock).drawn(check)
 
     def _loaded(self) -> Stock:
         return self._stock or load_stock()
@@ -66,14 +65,14 @@ class _Receipt:
         self._teller = teller
         self._order = teller.order
         self._faces = stock.faces
-        self._words = prepared(
-            {
-                **teller.shared,
-                "number": self._order.receipt_number or str(self._order.order_id),
-                "order_code": str(self._order.order_id),
-            },
-            stock.faces,
-        ).fields
+        self._setter = stock.setter
+        own = {
+            "number": self._order.receipt_number or str(self._order.order_id),
+            "order_code": str(self._order.order_id),
+            "buyer": self._order.buyer,
+        }
+        event = stock.event(self._order.event, teller.language)
+        self._words = {**event.fields, **prepared(own, stock.faces).fields}
         self._sheet = Sheet(
             title=f"{self._words['label.receipt']} {self._words['number']}", language=teller.language.tag
         )
@@ -98,7 +97,7 @@ class _Receipt:
 
     def _new_page(self) -> None:
         self._sheet.begin_page(width=_WIDTH * MM, height=_HEIGHT * MM)
-        self._sheet.rect(0, 0, 6 * MM, _HEIGHT * MM, color=_ACCENT)
+        self._sheet.pen.rect(0, 0, 6 * MM, _HEIGHT * MM, color=_ACCENT)
         self._page += 1
         self._y = 30.0
         if self._page > 1:
@@ -193,14 +192,15 @@ class _Receipt:
         tracking: float = 0.0,
     ) -> None:
         """Show one line whose capitals touch *y*, in *width* mm or as far as the margin."""
-        face: Face = self._faces.bold if bold else self._faces.regular
+        weight: Weight = "bold" if bold else "regular"
         room = (width or _RIGHT - x) * MM
-        block = fit(face, words, size=size, floor=floor, width=room, tracking=tracking)
+        block = self._setter.fit(weight, words, size=size, floor=floor, width=room, tracking=tracking)
         line = block.lines[0]
         left = x * MM + (room - line.width if align == "right" else 0.0)
-        baseline = (_HEIGHT - y) * MM - face.cap_height / 1000 * size
-        self._sheet.text(left, baseline, line, face=face, size=block.size, color=color, tracking=tracking)
+        baseline = (_HEIGHT - y) * MM - self._faces[weight].cap_height / 1000 * size
+        shown = self._setter.show(weight, line, block.size)
+        self._sheet.text(left, baseline, shown, color=color, tracking=tracking)
 
     def _hair(self, color: Color, width: float, *, above: float = 0.0) -> None:
         y = (_HEIGHT - self._y + above) * MM
-        self._sheet.line((_LEFT * MM, y), (_RIGHT * MM, y), color=color, width=width)
+        self._sheet.pen.line((_LEFT * MM, y), (_RIGHT * MM, y), color=color, width=width)

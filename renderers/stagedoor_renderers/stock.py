@@ -6,31 +6,64 @@ import importlib.metadata
 import importlib.resources
 import unicodedata
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.resources.abc import Traversable
 
 import attrs
 
+from stagedoor.order import Event
+from stagedoor_renderers.draw import Ground, Prepared, ground_of, prepared
+from stagedoor_renderers.fields import event_content
 from stagedoor_renderers.kit import text
 from stagedoor_renderers.kit.faces import Faces, load_faces
+from stagedoor_renderers.kit.typeset import Typesetter
 from stagedoor_renderers.layout import Layout, read_layout
-from stagedoor_renderers.values import Values, load_values
+from stagedoor_renderers.values import Language, Values, load_values
 
 _LIBRARIES = ("arabic-reshaper", "babel", "pillow", "python-bidi", "reportlab", "segno", "tzdata")
 """Whose versions decide what is drawn."""
 
+_EVENTS_REMEMBERED = 256
+
 
 @attrs.frozen(kw_only=True, eq=False)
 class Stock:
-    """Fonts, words and layouts, immutable; *fingerprint* changes when any of it does."""
+    """Fonts, words and layouts; *fingerprint* changes when any of it does."""
 
-    faces: Faces = attrs.field(repr=False)
     values: Values = attrs.field(repr=False)
     layouts: Mapping[str, Layout] = attrs.field(repr=False)
     fingerprint: str
+    setter: Typesetter = attrs.field(repr=False)
+    grounds: Mapping[str, Ground] = attrs.field(init=False, repr=False)
+    _event: Callable[[Event, Language], Prepared] = attrs.field(init=False, repr=False)
+
+    @grounds.default
+    def _grounds(self) -> Mapping[str, Ground]:
+        return {name: ground_of(layout) for name, layout in self.layouts.items()}
+
+    @_event.default
+    def _remembered(self) -> Callable[[Event, Language], Prepared]:
+        # A pure function of frozen values: remembering it changes nothing but the time.
+        return functools.lru_cache(_EVENTS_REMEMBERED)(self._prepared_event)
+
+    @property
+    def faces(self) -> Faces:
+        """The two weights of the fonts."""
+        return self.setter.faces
+
+    def event(self, event: Event, language: Language) -> Prepared:
+        """Return what every ticket of *event* says in *language*, drawable.
+
+        Raises:
+            InvalidRequest: the event's zone is unknown, or one of its times has none.
+        """
+        return self._event(event, language)
+
+    def _prepared_event(self, event: Event, language: Language) -> Prepared:
+        return prepared(event_content(event, language, self.values), self.faces)
 
 
-@functools.cache  # loading takes a second and 60 MB; the value is immutable, so the renderers of a process share it
+@functools.cache  # loading takes a second and 60 MB; nothing in it changes, so the renderers of a process share it
 def load_stock() -> Stock:
     """Load everything; opens files, takes about two seconds, is meant for a warm-up.
 
@@ -39,7 +72,12 @@ def load_stock() -> Stock:
         ConfigurationError: a layout is wrong.
     """
     text.warm_up()
-    return Stock(faces=load_faces(), values=load_values(), layouts=built_in_layouts(), fingerprint=_fingerprint())
+    return Stock(
+        values=load_values(),
+        layouts=built_in_layouts(),
+        fingerprint=_fingerprint(),
+        setter=Typesetter(load_faces()),
+    )
 
 
 def built_in_layouts() -> Mapping[str, Layout]:

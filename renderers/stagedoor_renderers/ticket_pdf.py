@@ -1,6 +1,6 @@
 """`ticket-pdf`: one page for each position, or all of an order in one document."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 import attrs
@@ -15,6 +15,7 @@ from stagedoor_renderers.kit.sheet import Sheet
 from stagedoor_renderers.layout import Layout
 from stagedoor_renderers.limits import checked
 from stagedoor_renderers.stock import Stock, load_stock
+from stagedoor_renderers.values import Language
 
 DEFAULT_LAYOUT = "a5"
 
@@ -71,15 +72,16 @@ class TicketPdf:
         """
         stock = self._loaded()
         layout = self._layout_of(request, stock)
-        teller = Teller.of(checked(request), request.locale, stock.values)
-        pages = self._prepared(teller, _positions(request), stock)
-        sheet = Sheet(title=_title(next(iter(pages)).fields), language=teller.language.tag)
-        press = Press(sheet, layout, stock.faces)
-        rest: dict[tuple[object, ...], Overflow] = {}
+        order = checked(request)
+        language = stock.values.language(request.locale or order.locale)
+        pages = self._prepared(request, language, stock)
+        sheet = Sheet(title=_title(pages[0].fields), language=language.tag)
+        press = Press(sheet, layout, stock.setter)
+        rest: dict[str, Overflow] = {}
         for page in pages:
             check()
             # The terms of one event are the same on all tickets: print the rest of them once.
-            rest |= {over.lines: over for over in press.ticket(page.fields)}
+            rest |= {over.text: over for over in press.ticket(page.fields, stock.grounds[layout.name])}
         for over in rest.values():
             press.further_pages(over, check)
         return sheet.finish()
@@ -87,18 +89,25 @@ class TicketPdf:
     def notes(self, request: RenderRequest) -> Iterable[str]:
         """Return a sentence for every field of which something could not be drawn."""
         stock = self._loaded()
-        teller = Teller.of(request.order, request.locale, stock.values)
-        found = (prepared(teller.position(position), stock.faces).notes for position in _positions(request))
-        return tuple(dict.fromkeys(note for notes in found for note in notes))
+        language = stock.values.language(request.locale or request.order.locale)
+        pages = self._contents(request, language, stock)
+        return tuple(dict.fromkeys(note for page in pages for note in page.notes))
 
-    def _prepared(self, teller: Teller, positions: Iterable[Position], stock: Stock) -> list[Prepared]:
-        pages = []
-        for position in positions:
-            page = prepared(teller.position(position), stock.faces)
-            if page.notes and self.missing == "refuse":
-                raise InvalidRequest("; ".join(page.notes))
-            pages.append(page)
+    def _prepared(self, request: RenderRequest, language: Language, stock: Stock) -> list[Prepared]:
+        """Return the content of every page; refuse what cannot be drawn if that is the setting."""
+        pages = list(self._contents(request, language, stock))
+        notes = [note for page in pages for note in page.notes]
+        if notes and self.missing == "refuse":
+            raise InvalidRequest("; ".join(dict.fromkeys(notes)))
         return pages
+
+    @staticmethod
+    def _contents(request: RenderRequest, language: Language, stock: Stock) -> Iterator[Prepared]:
+        event = stock.event(request.order.event, language)
+        teller = Teller.of(request.order, language)
+        for position in _positions(request):
+            own = prepared(teller.position(position), stock.faces)
+            yield Prepared(fields={**event.fields, **own.fields}, notes=event.notes + own.notes)
 
     def _layout_of(self, request: RenderRequest, stock: Stock) -> Layout:
         name = request.layout or self.layout

@@ -5,6 +5,7 @@ Everything that Babel and the time zone database keep in files is read when
 a renderer promise that it reads no file.
 """
 
+import copy
 import datetime as dt
 import importlib.metadata
 import importlib.resources
@@ -16,6 +17,7 @@ from zoneinfo import ZoneInfo
 import attrs
 import babel
 from babel import dates
+from babel.numbers import NumberPattern
 
 from stagedoor.errors import InvalidRequest
 
@@ -58,6 +60,16 @@ class Language:
     locale: babel.Locale = attrs.field(repr=False)
     words: Mapping[str, str] = attrs.field(repr=False)
     currencies: frozenset[str] = attrs.field(repr=False)
+    _patterns: Mapping[int, NumberPattern] = attrs.field(init=False, repr=False)
+
+    @_patterns.default
+    def _with_decimals(self) -> Mapping[int, NumberPattern]:
+        """Return the locale's way to write money, once for every number of decimals that currencies have."""
+        patterns: dict[int, NumberPattern] = {}
+        for decimals in (2, *_DECIMALS.values()):
+            patterns[decimals] = copy.copy(self.locale.currency_formats["standard"])
+            patterns[decimals].frac_prec = (decimals, decimals)
+        return patterns
 
     def word(self, name: str) -> str:
         """Return the word for *name*, in this language."""
@@ -73,8 +85,7 @@ class Language:
             raise InvalidRequest(f"order.currency: {currency!r} is no ISO 4217 code that is known here")
         decimals = _DECIMALS.get(currency, 2)
         value = Decimal(amount_minor).scaleb(-decimals)
-        pattern = self.locale.currency_formats["standard"]
-        written: str = pattern.apply(value, self.locale, currency=currency, force_frac=(decimals, decimals))
+        written: str = self._patterns[decimals].apply(value, self.locale, currency=currency, currency_digits=False)
         return written
 
     def price(self, amount_minor: int, currency: str) -> str:

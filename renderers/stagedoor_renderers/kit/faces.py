@@ -12,10 +12,9 @@ every page. The first pages of Latin hold what belongs together, so that a
 ticket in one language needs one page, seldom two.
 """
 
-# ruff: noqa: RUF001 - signs that look alike are told apart by what they are, here above all
-
 import hashlib
 import importlib.resources
+import re
 import unicodedata
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -96,6 +95,24 @@ class Glyph:
     box: tuple[float, float, float, float]
 
 
+class Home:
+    """The page that holds all of most lines, and a quick way to its codes."""
+
+    def __init__(self, page: Page, glyphs: Mapping[str, Glyph]) -> None:
+        on_page = {char: glyph.code for char, glyph in glyphs.items() if glyph.page is page}
+        self.page = page
+        self._codes = {ord(char): code for char, code in on_page.items()}
+        self._pattern = re.compile(f"[{re.escape(''.join(sorted(on_page)))}]*")
+
+    def has_all(self, text: str) -> bool:
+        """Tell whether every character of *text* is on this page."""
+        return self._pattern.fullmatch(text) is not None
+
+    def codes(self, text: str) -> bytes:
+        """Return the codes of *text*, all of which is on this page."""
+        return text.translate(self._codes).encode("latin-1")
+
+
 @attrs.frozen(kw_only=True, eq=False)
 class Face:
     """One weight: a glyph for every character that can be drawn, from whichever font has it."""
@@ -107,6 +124,11 @@ class Face:
     ascent: float
     descent: float
     cap_height: float
+    home: Home = attrs.field(init=False, repr=False)
+
+    @home.default
+    def _home(self) -> Home:
+        return Home(self.glyphs["a"].page, self.glyphs)
 
 
 @attrs.frozen(kw_only=True, eq=False)

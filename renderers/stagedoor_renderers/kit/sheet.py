@@ -6,52 +6,22 @@ shared with another but immutable bytes.
 
 import hashlib
 import io
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
-
-import attrs
 
 from stagedoor_renderers.kit import settings  # isort: skip # first: it makes ReportLab safe before it is imported
 
 from reportlab.pdfbase import pdfdoc
 from reportlab.pdfgen.canvas import Canvas
 
-from stagedoor_renderers.kit.faces import Face, Page
+from stagedoor_renderers.kit.faces import Page
+from stagedoor_renderers.kit.pen import BLACK, WHITE, Color, Pen, number
 from stagedoor_renderers.kit.qr import QUIET_ZONE, QrCode
-from stagedoor_renderers.kit.typeset import Line, number, show
+from stagedoor_renderers.kit.typeset import Shown
 
 MM = 72 / 25.4
 """Points in a millimetre."""
 
-_CIRCLE = 0.5522847498
-"""How far a Bézier's handles reach to make a quarter of a circle."""
-
 __all__ = ["MM", "Color", "Sheet", "settings"]
-
-
-@attrs.frozen
-class Color:
-    """A colour on the screen: red, green, blue from 0 to 1."""
-
-    red: float
-    green: float
-    blue: float
-
-    @classmethod
-    def of(cls, text: str) -> "Color":
-        """Return the colour of ``#rrggbb``."""
-        red, green, blue = (int(text[i : i + 2], 16) / 255 for i in (1, 3, 5))
-        return cls(red, green, blue)
-
-    @property
-    def numbers(self) -> str:
-        """The three numbers as PDF writes them."""
-        return f"{number(self.red)} {number(self.green)} {number(self.blue)}"
-
-
-BLACK = Color(0.0, 0.0, 0.0)
-WHITE = Color(1.0, 1.0, 1.0)
 
 
 class _Canvas(Canvas):  # type: ignore[misc] # ReportLab has no types
@@ -96,8 +66,6 @@ def stream(entries: str, content: bytes) -> bytes:
 class Sheet:
     """One document.
 
-    Coordinates are in points from the bottom left corner of the page.
-
     Args:
         title: shown by viewers; drawable text.
         language: a BCP 47 tag, for screen readers.
@@ -115,104 +83,59 @@ class Sheet:
         self._canvas.setCreator("Stagedoor")
         self._canvas.setViewerPreference("DisplayDocTitle", "true")
         self._pages: dict[str, Page] = {}
-        self._fill: Color | None = None
+        self._pen = Pen()
         self._open = False
+
+    @property
+    def pen(self) -> Pen:
+        """The pen of the page that is open."""
+        return self._pen
 
     def begin_page(self, *, width: float, height: float) -> None:
         """Begin a page; the one before it is finished."""
-        if self._open:
-            self._canvas.showPage()
+        self._end_page()
         self._canvas._pagesize = (width, height)  # noqa: SLF001 - setPageSize would build the preamble again
-        self._fill = None
+        self._pen = Pen()
         self._open = True
 
     def finish(self) -> bytes:
         """Return the document."""
-        if self._open:
-            self._canvas.showPage()
+        self._end_page()
         self._embed_fonts()
         data: bytes = self._canvas.getpdfdata()
         return data
 
-    # -- shapes ---------------------------------------------------------------
+    def _end_page(self) -> None:
+        if self._open:
+            self._canvas._code.append(self._pen.operators)  # noqa: SLF001 - addLiteral does this and no more
+            self._canvas.showPage()
+            self._open = False
 
-    def draw(self, operators: str) -> None:
-        """Add PDF operators as they are."""
-        self._canvas._code.append(operators)  # noqa: SLF001 - addLiteral does this and no more
+    # -- what needs more than a pen -------------------------------------------
 
-    def fill_color(self, color: Color) -> None:
-        """Fill what follows with *color*."""
-        if color != self._fill:
-            self.draw(f"{color.numbers} rg")
-            self._fill = color
-
-    @contextmanager
-    def saved(self) -> Iterator[None]:
-        """Restore the graphics state afterwards."""
-        fill = self._fill
-        self.draw("q")
-        yield
-        self.draw("Q")
-        self._fill = fill
-
-    def rect(self, x: float, y: float, width: float, height: float, *, color: Color, radius: float = 0.0) -> None:
-        """Fill a rectangle, its corners rounded by *radius*."""
-        self.fill_color(color)
-        if radius:
-            self.draw(_rounded(x, y, width, height, radius) + " f")
-        else:
-            self.draw(f"{number(x)} {number(y)} {number(width)} {number(height)} re f")
-
-    def circle(self, x: float, y: float, radius: float, *, color: Color) -> None:
-        """Fill a circle round (*x*, *y*)."""
-        self.rect(x - radius, y - radius, 2 * radius, 2 * radius, color=color, radius=radius)
-
-    def line(
-        self,
-        start: tuple[float, float],
-        end: tuple[float, float],
-        *,
-        color: Color,
-        width: float,
-        dash: Sequence[float] = (),
-        round_caps: bool = False,
-    ) -> None:
-        """Draw a straight line, dashed by *dash* (lengths of dashes and gaps, in points)."""
-        style = f"{number(width)} w {color.numbers} RG"
-        if dash:
-            style += f" [{' '.join(map(number, dash))}] 0 d"
-        if round_caps:
-            style += " 1 J"
-        with self.saved():
-            self.draw(f"{style} {number(start[0])} {number(start[1])} m {number(end[0])} {number(end[1])} l S")
-
-    # -- text -----------------------------------------------------------------
-
-    def text(
-        self, x: float, y: float, line: Line, *, face: Face, size: float, color: Color, tracking: float = 0.0
-    ) -> None:
-        """Show *line* with its left end at (*x*, *y*) on the baseline."""
-        if not line.text:
+    def text(self, x: float, y: float, shown: Shown, *, color: Color, tracking: float = 0.0) -> None:
+        """Show a line with its left end at (*x*, *y*) on the baseline."""
+        if not shown.operators:
             return
-        shown = show(face, line, size)
         for page in shown.pages:
             self._pages[page.resource] = page
-        self.fill_color(color)
+        pen = self._pen
+        pen.fill_color(color)
         # The outline of a thickened run has the colour of its inside.
-        stroke = f"{color.numbers} RG " if " Tr " in shown.operators else ""
+        stroke = f"{color.numbers} RG " if shown.is_thickened else ""
         before, after = (f"{number(tracking)} Tc ", " 0 Tc") if tracking else ("", "")
-        self.draw(f"BT {stroke}{before}1 0 0 1 {number(x)} {number(y)} Tm {shown.operators}{after} ET")
-
-    # -- codes ----------------------------------------------------------------
+        said, unsaid = (f"/Span << /ActualText <{_utf16(shown.says)}> >> BDC ", " EMC") if shown.says else ("", "")
+        pen.draw(f"{said}BT {stroke}{before}1 0 0 1 {x:.2f} {y:.2f} Tm {shown.operators}{after} ET{unsaid}")
 
     def qr(self, x: float, y: float, side: float, *, code: QrCode) -> None:
         """Draw *code* into a white square of *side* points: quiet zone, white and black whatever is beneath."""
-        self.rect(x, y, side, side, color=WHITE)
+        pen = self._pen
+        pen.rect(x, y, side, side, color=WHITE)
         module = side / code.total
-        with self.saved():
-            self.fill_color(BLACK)
+        with pen.saved():
+            pen.fill_color(BLACK)
             left, top = x + QUIET_ZONE * module, y + side - QUIET_ZONE * module
-            self.draw(f"{module:.5f} 0 0 {-module:.5f} {number(left)} {number(top)} cm\n{code.path}\nf")
+            pen.draw(f"{module:.5f} 0 0 {-module:.5f} {number(left)} {number(top)} cm\n{code.path()}\nf")
 
     # -- fonts ----------------------------------------------------------------
 
@@ -235,18 +158,6 @@ class Sheet:
         return f"{number_of} {generation} R"
 
 
-def _rounded(x: float, y: float, width: float, height: float, radius: float) -> str:
-    """Return the path of a rectangle with round corners."""
-    r, k = radius, radius * (1 - _CIRCLE)
-    right, top = x + width, y + height
-
-    def points(*values: float) -> str:
-        return " ".join(map(number, values))
-
-    return (
-        f"{points(x + r, y)} m {points(right - r, y)} l "
-        f"{points(right - k, y, right, y + k, right, y + r)} c {points(right, top - r)} l "
-        f"{points(right, top - k, right - k, top, right - r, top)} c {points(x + r, top)} l "
-        f"{points(x + k, top, x, top - k, x, top - r)} c {points(x, y + r)} l "
-        f"{points(x, y + k, x + k, y, x + r, y)} c h"
-    )
+def _utf16(text: str) -> str:
+    """Return *text* as PDF's strings hold what is to be read aloud or copied."""
+    return ("\ufeff" + text).encode("utf-16-be").hex()

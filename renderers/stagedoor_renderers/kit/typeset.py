@@ -8,8 +8,7 @@ Strings given to this module are drawable (see `text`): every character but the
 line feed has a glyph.
 """
 
-# ruff: noqa: RUF001 - signs that look alike are told apart by what they are, here above all
-
+import functools
 import itertools
 import math
 import re
@@ -20,7 +19,8 @@ from collections.abc import Iterable, Iterator
 import attrs
 
 from stagedoor_renderers.kit import scripts
-from stagedoor_renderers.kit.faces import Face, Glyph, Page
+from stagedoor_renderers.kit.faces import Face, Faces, Glyph, Page, Weight
+from stagedoor_renderers.kit.pen import number
 from stagedoor_renderers.kit.text import visual
 
 ELLIPSIS = "…"
@@ -42,11 +42,16 @@ _MARKS = re.compile(
 
 @attrs.frozen(kw_only=True)
 class Line:
-    """One line in the order of reading, and the way its paragraph runs."""
+    """One line in the order of reading, and the way its paragraph runs.
+
+    *after* is what stood between this line and the next: a line feed, blanks, or
+    nothing where a word was broken.
+    """
 
     text: str
     width: float
     right_to_left: bool = False
+    after: str = "\n"
 
 
 @attrs.frozen(kw_only=True)
@@ -82,29 +87,44 @@ def break_lines(face: Face, text: str, size: float, *, width: float) -> list[Lin
     lines: list[Line] = []
     for paragraph in text.split("\n"):
         right_to_left = scripts.is_right_to_left(paragraph)
-        lines += [
-            Line(text=line, width=width_of(face, line, size), right_to_left=right_to_left)
-            for line in _filled(face, paragraph, size, width=width)
-        ]
+        filled = list(_filled(face, paragraph, size, width=width))
+        for index, line in enumerate(filled, start=1):
+            bare = line.rstrip(" ")
+            lines.append(
+                Line(
+                    text=bare,
+                    width=width_of(face, bare, size),
+                    right_to_left=right_to_left,
+                    after="\n" if index == len(filled) else line[len(bare) :],
+                )
+            )
     return lines
 
 
+def rejoined(lines: Iterable[Line]) -> str:
+    """Return the text that was broken into *lines*."""
+    return "".join(line.text + line.after for line in lines).removesuffix("\n")
+
+
 def _filled(face: Face, paragraph: str, size: float, *, width: float) -> Iterator[str]:
+    """Yield the lines of one paragraph, with the blanks at their ends; together they are the paragraph."""
     line, used = "", 0.0
     for piece in _pieces(paragraph):
         rest = piece
         wide = width_of(face, rest.rstrip(" "), size)
         if line and used + wide > width:
-            yield line.rstrip(" ")
+            yield line
             line, used = "", 0.0
         while not line and wide > width and len(rest.rstrip(" ")) > 1:
             head = _head_that_fits(face, rest.rstrip(" "), size, width=width)
+            if head == rest.rstrip(" "):
+                break
             yield head
             rest = rest[len(head) :]
             wide = width_of(face, rest.rstrip(" "), size)
         line += rest
         used += width_of(face, rest, size)
-    yield line.rstrip(" ")
+    yield line
 
 
 def _pieces(paragraph: str) -> Iterator[str]:
@@ -124,15 +144,16 @@ def _may_break(text: str, index: int) -> bool:
         return False
     if before == " ":
         return True
-    if before in _BREAK_AFTER and index > 1 and text[index - 2].isalpha() and after.isalpha():
-        return True
     if before in _NEVER_LAST or after in _NEVER_FIRST:
         return False
     return _EAST_ASIAN.match(before) is not None or _EAST_ASIAN.match(after) is not None
 
 
 def _head_that_fits(face: Face, word: str, size: float, *, width: float) -> str:
-    """Return as much of *word* as fits, at least one character with its marks."""
+    """Return as much of *word* as fits, at least one character with its marks.
+
+    A word is broken after a hyphen or a slash if there is one, else anywhere.
+    """
     used, end = 0.0, 0
     for index, char in enumerate(word):
         used += face.advances[char] * size / 1000
@@ -140,7 +161,8 @@ def _head_that_fits(face: Face, word: str, size: float, *, width: float) -> str:
             break
         if index + 1 == len(word) or not scripts.is_mark(word[index + 1]):
             end = index + 1
-    return word[:end] or word[0]
+    joint = max(word.rfind(sign, 0, end) for sign in _BREAK_AFTER) + 1
+    return word[: joint if 0 < joint < end < len(word) else end] or word[0]
 
 
 # -- fitting ------------------------------------------------------------------
@@ -236,17 +258,44 @@ def _balanced(face: Face, text: str, size: float, *, width: float, count: int, l
 
 @attrs.frozen(kw_only=True)
 class Shown:
-    """The PDF operators that show a line from where the text matrix stands, and the pages they need."""
+    """The PDF operators that show a line from where the text matrix stands, and the pages they need.
+
+    *says* is the line's text where programs that extract it could not tell: where
+    glyphs were moved about to put accents onto letters.
+    """
 
     operators: str
-    pages: frozenset[Page]
+    pages: tuple[Page, ...]
+    is_thickened: bool = False
+    says: str = ""
 
 
 def show(face: Face, line: Line, size: float) -> Shown:
     """Return the operators that show *line*, glyph by glyph from left to right."""
     text = visual(line.text, right_to_left=line.right_to_left)
-    items = _with_marks(face, text) if _MARKS.search(text) else _plain(face, text)
-    return _joined(items, size, thicken=face.weight == "bold")
+    if face.home.has_all(text):
+        return _show_on_one_page(face, text, size)
+    has_marks = _MARKS.search(text) is not None
+    items = _with_marks(face, text) if has_marks else _plain(face, text)
+    says = line.text if has_marks and not line.right_to_left else ""
+    return attrs.evolve(_joined(items, size, thicken=face.weight == "bold"), says=says)
+
+
+def _show_on_one_page(face: Face, text: str, size: float) -> Shown:
+    """Do the same for a line of which all is on the first page: most lines of most tickets."""
+    if not text:
+        return Shown(operators="", pages=())
+    codes = face.home.codes(text).hex()
+    array: list[str] = []
+    start = 0
+    kerning = face.kerning
+    for index, pair in enumerate(map("".join, itertools.pairwise(text)), start=1):
+        if pair in kerning:
+            array.append(f"<{codes[2 * start : 2 * index]}>{-kerning[pair]:g}")
+            start = index
+    array.append(f"<{codes[2 * start :]}>")
+    page = face.home.page
+    return Shown(operators=f"/{page.resource} {number(size)} Tf [{''.join(array)}] TJ", pages=(page,))
 
 
 @attrs.frozen
@@ -283,7 +332,7 @@ class _Writer:
         self._array: list[str] = []
         self._codes = bytearray()
         self._page: Page | None = None
-        self._pages: set[Page] = set()
+        self._pages: dict[Page, None] = {}
         self._rise = 0.0
 
     def add(self, item: _Item) -> None:
@@ -302,7 +351,8 @@ class _Writer:
             self._out.append("0 Ts")
         if self._thicken and self._page is not None and self._page.needs_thickening:
             self._out.append("0 Tr")
-        return Shown(operators=" ".join(self._out), pages=frozenset(self._pages))
+        thick = self._thicken and any(page.needs_thickening for page in self._pages)
+        return Shown(operators=" ".join(self._out), pages=tuple(self._pages), is_thickened=thick)
 
     def _change(self, page: Page, rise: float) -> None:
         if rise != self._rise:
@@ -311,7 +361,7 @@ class _Writer:
         if page is not self._page:
             self._out.append(_font_change(page, self._page, self._size, thicken=self._thicken))
             self._page = page
-            self._pages.add(page)
+            self._pages[page] = None
 
     def _end_codes(self) -> None:
         if self._codes:
@@ -395,7 +445,85 @@ def _over(letter: Glyph, mark: Glyph, char: str) -> tuple[float, float]:
     return at, 0.0
 
 
-def number(value: float) -> str:
-    """Write a number as PDF wants it: no exponent, no needless digits, the same everywhere."""
-    text = f"{value:.3f}".rstrip("0").rstrip(".")
-    return "0" if text in ("-0", "") else text
+# -- the desk -----------------------------------------------------------------
+
+
+class Typesetter:
+    """Sets text in the two weights, and remembers what it has set.
+
+    Most of a ticket is the same on every ticket of an event: labels, title, venue,
+    terms. All functions here are pure, so remembering changes nothing but the
+    time; what is remembered is bounded, and safe to share between threads.
+
+    Args:
+        faces: the two weights.
+        remembered: how many lines and blocks to remember.
+    """
+
+    def __init__(self, faces: Faces, *, remembered: int = 4096) -> None:
+        self._faces = faces
+        self._fit = functools.lru_cache(remembered)(self._fit_now)
+        self._break = functools.lru_cache(remembered)(self._break_now)
+        self._show = functools.lru_cache(remembered)(self._show_now)
+
+    @property
+    def faces(self) -> Faces:
+        """The two weights."""
+        return self._faces
+
+    def fit(
+        self,
+        weight: Weight,
+        text: str,
+        *,
+        size: float,
+        floor: float,
+        width: float,
+        max_lines: int = 1,
+        height: float = math.inf,
+        leading: float = 1.2,
+        tracking: float = 0.0,
+        balanced: bool = False,
+    ) -> Block:
+        """Do as the function `fit`."""
+        return self._fit(weight, text, size, floor, width, max_lines, height, leading, tracking, balanced)
+
+    def break_lines(self, weight: Weight, text: str, size: float, *, width: float) -> tuple[Line, ...]:
+        """Do as the function `break_lines`."""
+        return self._break(weight, text, size, width)
+
+    def show(self, weight: Weight, line: Line, size: float) -> Shown:
+        """Do as the function `show`."""
+        return self._show(weight, line.text, line.right_to_left, size)
+
+    def _fit_now(  # noqa: PLR0917 - the cache tells arguments apart by their places
+        self,
+        weight: Weight,
+        text: str,
+        size: float,
+        floor: float,
+        width: float,
+        max_lines: int,
+        height: float,
+        leading: float,
+        tracking: float,
+        balanced: bool,  # noqa: FBT001 - as above
+    ) -> Block:
+        return fit(
+            self._faces[weight],
+            text,
+            size=size,
+            floor=floor,
+            width=width,
+            max_lines=max_lines,
+            height=height,
+            leading=leading,
+            tracking=tracking,
+            balanced=balanced,
+        )
+
+    def _break_now(self, weight: Weight, text: str, size: float, width: float) -> tuple[Line, ...]:
+        return tuple(break_lines(self._faces[weight], text, size, width=width))
+
+    def _show_now(self, weight: Weight, text: str, right_to_left: bool, size: float) -> Shown:  # noqa: FBT001 - as above
+        return show(self._faces[weight], Line(text=text, width=0.0, right_to_left=right_to_left), size)
