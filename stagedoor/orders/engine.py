@@ -35,7 +35,7 @@ _POOL_OVERFLOW = 24
 _CONNECT_S = 5
 
 
-class OrderBookUnavailable(OrderError):  # noqa: N818 - like BrokerUnavailable: it names a state, not a mistake
+class OrderBookUnavailable(OrderError):
     """The database cannot serve this call now (down, locked for too long, full, read-only).
 
     Nothing was written unless the connection broke while a commit was under way.

@@ -34,7 +34,7 @@ _MAX_ERROR = 2_000
 type Clock = Callable[[], float]
 
 
-class TransactionRequired(OrderError):  # noqa: N818 - it says what the caller must bring
+class TransactionRequired(OrderError):
     """An outbox row was to be added outside of a transaction: it would be there without its order, or the reverse."""
 
 

@@ -35,7 +35,7 @@ _LEFTOVER_S = 3600
 _ROOTED_FOLDERS = 10_000
 
 
-class TicketFileMissing(OrderError):  # noqa: N818 - it names what is the matter, as a person would
+class TicketFileMissing(OrderError):
     """A ticket's file is not there or is empty; nothing was committed. Write it and commit again."""
 
 
