@@ -1,6 +1,7 @@
 """The relay: one entry for each row, whatever is repeated, refused, or ends in the middle."""
 
 import sqlite3
+import threading
 from pathlib import Path
 
 import pytest
@@ -305,20 +306,21 @@ async def test_a_loss_that_another_relay_made_good_meanwhile_doubles_nothing(rig
 
 
 async def test_marks_of_other_relays_are_not_taken_for_a_loss(rig: Rig) -> None:
-    """The book is asked before Redis: a relay that publishes in between raises only Redis' count."""
+    """The book is asked before Redis: a relay that publishes and marks in between raises only Redis' count."""
     rig.place(2)
     await rig.relay().relay_once()
     rig.place(2)
-    outbox = Breakable(rig.book.outbox)
+    outbox, publishing = Breakable(rig.book.outbox), Breakable(rig.publishing())
     other = rig.relay()
 
     def other_publishes() -> None:
         outbox.after.clear()
+        publishing.after.clear()
         trio.from_thread.run(drained, other)
 
-    outbox.after["highest_seq"] = other_publishes
-    assert not await rig.relay(outbox=outbox).check_once()
-    assert "published_lost" not in rig.names()
+    outbox.after["highest_seq"] = publishing.after["confirmed_seq"] = other_publishes
+    assert not await rig.relay(outbox=outbox, publishing=publishing).check_once()
+    assert len(rig.rows()) == 4
 
 
 # -- weather --------------------------------------------------------------------------------
@@ -379,16 +381,17 @@ async def test_a_locked_database_does_not_keep_the_relay_from_stopping(rig: Rig,
     rig.place(1)
     holder = sqlite3.connect(tmp_path / "book.db", isolation_level=None, check_same_thread=False)
     holder.execute("BEGIN IMMEDIATE")
-    publishing = Breakable(rig.publishing())
-    published = trio.Event()
-    publishing.after["publish"] = lambda: trio.from_thread.run_sync(published.set)
+    outbox = Breakable(rig.book.outbox)
+    waits, has_ended = trio.Event(), threading.Event()
+    outbox.before["mark_published"] = lambda: trio.from_thread.run_sync(waits.set)
+    outbox.after["mark_published"] = has_ended.set
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(rig.relay(publishing=publishing).run)
+        nursery.start_soon(rig.relay(outbox=outbox).run)
         with trio.fail_after(20):
-            await published.wait()
-            await trio.testing.wait_all_tasks_blocked()
+            await waits.wait()
         nursery.cancel_scope.cancel()
+    assert not has_ended.is_set()
     holder.execute("ROLLBACK")
     holder.close()
-    await drained(rig.relay())
-    assert rig.outbox_ids() == [1]
+    assert await trio.to_thread.run_sync(has_ended.wait, 30)
+    assert rig.rows().keys() == {1}
