@@ -26,7 +26,7 @@ from stagedoor.broker import OutboxEntry, Published, Publishing, PublishReply
 from stagedoor.core.entry import Entry
 from stagedoor.core.job import parse_job
 from stagedoor.core.tenure import Stream
-from stagedoor.errors import MalformedEntry
+from stagedoor.errors import BrokerError, MalformedEntry
 from stagedoor.events import (
     EventStream,
     OrderBookDown,
@@ -100,7 +100,8 @@ class Relay:
         self._events = events
         self._every_s = every_s
         rng = rng or random.Random()
-        self._redis_weather = Weather(events=events, rng=rng)
+        # Also what Redis should never answer, such as a key of another type: somebody will put that right.
+        self._redis_weather = Weather(events=events, rng=rng, unavailable=BrokerError)
         self._book_weather = Weather(
             events=events,
             rng=rng,

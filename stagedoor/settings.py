@@ -69,7 +69,7 @@ def _port(text: str) -> int | None:
 
 def _text(text: str) -> str:
     if not text or not text.isprintable():
-        raise ValueError("a printable text")
+        raise ValueError("a printable text, without a line end")
     return text
 
 
@@ -154,7 +154,9 @@ class Settings:
             try:
                 values[name] = FIELDS[name].metadata["parse"](text)
             except ValueError as error:
-                problems.append(f"{source}: {text!a} is not allowed; take {error}")
+                # An address may carry a password, and a bad one is often a good one with a line end too much.
+                found = "this address" if name.endswith("_url") else f"{text!a}"
+                problems.append(f"{source}: {found} is not allowed; take {error}")
         if problems:
             raise ConfigurationError(problems)
         settings = cls(**values)

@@ -81,7 +81,7 @@ def root() -> None:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return the exit code; everything that can be explained is, on stderr."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if not words or (words[0].startswith("-") and words[0] not in _OWN_OPTIONS):
+    if is_default := not words or (words[0].startswith("-") and words[0] not in _OWN_OPTIONS):
         words.insert(0, DEFAULT)
     _make_streams_forgiving()
     try:
@@ -93,6 +93,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except click.ClickException as error:
         error.show()
+        named = [word for word in words[1:] if word in COMMANDS]
+        if is_default and named and isinstance(error, click.UsageError):
+            complain(f"flags come after the command: {PROGRAM} {named[0]} …")
         return error.exit_code
     except BaseException as error:  # noqa: BLE001 - what cannot be explained is raised again
         return _explained(error)

@@ -40,16 +40,19 @@ class TextLines:
     def __call__(self, line: "Line") -> str:
         """Return the text of one line."""
         fields = dict(line.fields)
-        colour = _COLOURS.get(line.level, "")
+        colour, mark = _COLOURS.get(line.level, ""), _MARKS.get(line.level, " ")
         if line.name == "delivery_settled":
-            colour = _OUTCOMES.get(str(fields.get("outcome")), colour)
+            outcome = str(fields.get("outcome"))
+            colour, mark = _OUTCOMES.get(outcome, colour), _MARKS["error"] if outcome == "dead" else mark
         if line.name in {"broker_down", "broker_up"} and self._redis_url:
             fields["url"] = self._redis_url
         sentence = _SENTENCES.get(line.name, _named(line.name))(fields)
+        if "exception" in fields:
+            fields["exception"] = _gist(str(fields["exception"]))
         rest = "  ".join(f"{key}={_shown(value)}" for key, value in fields.items())
         parts = [
             self._painted(_clock(line.at), _DIM),
-            self._painted(_MARKS.get(line.level, " "), colour),
+            self._painted(mark, colour),
             self._painted(sentence, colour),
         ]
         return " ".join(parts) + (self._painted(f"  {rest}", _DIM) if rest else "")
@@ -69,8 +72,11 @@ def _shown(value: Any) -> str:
     return f'"{text}"' if " " in text else text
 
 
-def _say(fields: Mapping[str, Any], name: str, default: str = "") -> str:
-    return printable(str(fields.get(name, default)), 1000)
+def _gist(traceback: str) -> str:
+    """Return what a traceback ends with, and where: a line for people is one line; json has it all."""
+    lines = traceback.strip().splitlines() or [""]
+    places = [line.strip() for line in lines if line.startswith("  File ")]
+    return f"{lines[-1]} ({places[-1]})" if places else lines[-1]
 
 
 # -- the sentences --------------------------------------------------------------
@@ -95,7 +101,17 @@ def _template(text: str) -> Sentence:
     return say
 
 
-class _Filled(dict[str, str]):
+class _Word(str):
+    """A field's text; the format ``{count:row|rows}`` says it with the word that fits the number."""
+
+    __slots__ = ()
+
+    def __format__(self, spec: str) -> str:
+        one, bar, many = spec.partition("|")
+        return f"{self} {one if self == '1' else many}" if bar else super().__format__(spec)
+
+
+class _Filled(dict[str, _Word]):
     """The fields as text, remembering which were asked for."""
 
     def __init__(self, fields: Fields) -> None:
@@ -103,10 +119,10 @@ class _Filled(dict[str, str]):
         self._fields = fields
         self.used: set[str] = set()
 
-    def __missing__(self, name: str) -> str:
+    def __missing__(self, name: str) -> _Word:
         self.used.add(name)
         value = self._fields.get(name, "?")
-        return ", ".join(map(_shown, value)) if isinstance(value, tuple | list) else printable(str(value), 1000)
+        return _Word(", ".join(map(_shown, value)) if isinstance(value, tuple | list) else printable(str(value), 1000))
 
 
 def _delivery(fields: Fields) -> str:
@@ -146,59 +162,83 @@ def _broker_down(fields: Fields) -> str:
     fields.pop("call", None)
     error = printable(str(fields.pop("error", "")))
     return (
-        f"Redis does not answer{where} ({error}). Start it, or set STAGEDOOR_REDIS_URL; "
-        "we wait and go on when it is there, nothing is lost"
+        f"Redis cannot be used{where} ({error}). Start it, or set STAGEDOOR_REDIS_URL; "
+        "we wait and go on when it is back, nothing is lost"
     )
 
 
 def _broker_up(fields: Fields) -> str:
     fields.pop("url", None)
-    return f"Redis answers again after {span(fields.pop('down_s', None))}"
+    return f"Redis is back after {span(fields.pop('down_s', None))}"
 
 
 def _book_down(fields: Fields) -> str:
     fields.pop("call", None)
-    return f"the order book cannot be asked ({printable(str(fields.pop('error', '')))}); we wait, nothing is lost"
+    return f"the order book cannot be used ({printable(str(fields.pop('error', '')))}); we wait, nothing is lost"
+
+
+def _stopping(fields: Fields) -> str:
+    if fields.get("held"):
+        return _template("{why}: worker {worker} finishes the {held:job|jobs} it holds, within {grace_s} s")(fields)
+    for name in ("held", "grace_s"):
+        fields.pop(name, None)
+    return _template("{why}: worker {worker} stops")(fields)
+
+
+def _stopped(fields: Fields) -> str:
+    """Say that the worker has stopped, and of what was left only what is not zero."""
+    left = [f"{count} {name}" for name in ("released", "owed", "orphaned") if (count := fields.pop(name, 0))]
+    return _template("worker {worker} has stopped")(fields) + (f": {', '.join(left)}" if left else "")
+
+
+def _published(fields: Fields) -> str:
+    if not fields.get("duplicates"):
+        fields.pop("duplicates", None)
+    return _template("{added:outbox row|outbox rows} published")(fields)
 
 
 def _swept(fields: Fields) -> str:
     crashed = fields.pop("crashed", False)
-    said = _template("worker {worker} has not been seen: its {entries} entries go to others")(fields)
+    said = _template("worker {worker} has not been seen: its {entries:entry goes|entries go} to others")(fields)
     return f"{said}, counted as a crash" if crashed else said
 
 
 _SENTENCES: Mapping[str, Sentence] = {
     "worker_started": _started,
-    "worker_stopping": _template("{why}: worker {worker} finishes the {held} jobs it holds, at most {grace_s} s"),
-    "worker_stopped": _template("worker {worker} has stopped: {released} released, {owed} owed, {orphaned} orphaned"),
+    "worker_stopping": _stopping,
+    "worker_stopped": _stopped,
     "warned": _template("{message}"),
     "delivery_started": _template("started {kind:<14}  order {order_id}  attempt {attempt}"),
     "delivery_settled": _delivery,
-    "tenure_lost": _template("{kind} {entry_id} is somebody else's now (noticed at {at}); nothing was written"),
+    "tenure_lost": _template(
+        "{kind} {entry_id} is somebody else's now, as we noticed at the {at}; nothing was written"
+    ),
     "settle_refused": _template("Redis refused the outcome of {entry_id}; it is tried again: {problem}"),
     "handler_orphaned": _template(
         "the handler of {kind} did not end at its timeout; {orphaned} of {slots} slots are gone until it does"
     ),
     "result_ignored": _template("the handler of {kind} returned {returned}; nothing reads it"),
-    "entries_returned": _template("{count} entries given back ({why})"),
+    "entries_returned": _template("{count:entry|entries} given back ({why})"),
     "worker_swept": _swept,
-    "entries_reclaimed": _template("{count} entries that nobody had touched go to others"),
+    "entries_reclaimed": _template("nobody had touched {count:entry|entries} for too long; others take over"),
     "entry_trimmed": _template("entry {entry_id} was deleted while it was owed: a lost job; find out who deletes"),
-    "jobs_promoted": _template("{count} delayed jobs are due"),
+    "jobs_promoted": _template("{count:delayed job is|delayed jobs are} due"),
     "group_recreated": _template("the consumer group was gone and was made anew"),
     "broker_down": _broker_down,
     "broker_up": _broker_up,
     "order_book_down": _book_down,
-    "order_book_up": lambda fields: f"the order book answers again after {span(fields.pop('down_s', None))}",
+    "order_book_up": lambda fields: f"the order book is back after {span(fields.pop('down_s', None))}",
     "relay_started": _template("relay reads the outbox of book {book}"),
     "relay_stopped": _template("the relay has stopped ({why})"),
-    "rows_published": _template("{added} rows published"),
-    "stream_full": _template("the stream is full: {waiting} rows wait in the outbox until workers have caught up"),
+    "rows_published": _published,
+    "stream_full": _template(
+        "the stream is full: {waiting:row waits|rows wait} in the outbox until workers have caught up"
+    ),
     "stream_has_room": _template("the stream takes rows again"),
     "row_parked": _template("outbox row {outbox_id} can never make an entry and was set aside: {error}"),
     "published_lost": _template(
         "Redis has lost rows that it had confirmed (it counts {confirmed}, it said {recorded}): "
-        "{offered_again} are offered again"
+        "{offered_again:row is|rows are} offered again"
     ),
-    "log_lines_dropped": _template("{dropped} log lines were dropped: nobody read them"),
+    "log_lines_dropped": _template("{dropped:log line was|log lines were} dropped: nobody read them"),
 }

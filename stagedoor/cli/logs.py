@@ -38,6 +38,7 @@ MOST_WAITING = 20_000
 """Lines that wait for a slow reader: a second of the busiest worker; some 20 MB."""
 FLUSH_S = 1.0
 LONGEST_VALUE = 500
+LONGEST_TRACEBACK = 20_000
 
 
 @attrs.frozen(kw_only=True)
@@ -57,11 +58,11 @@ def json_line(line: Line) -> str:
     """Return a line for programs: ASCII only, so that nothing in it can be taken for the end of a line."""
     stamp = dt.datetime.fromtimestamp(line.at, dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     told = {"at": stamp, "level": line.level, "event": line.name}
-    told |= {key: jsonable(value) for key, value in line.fields.items() if key not in told}
+    told |= {key: jsonable(value, key) for key, value in line.fields.items() if key not in told}
     return json.dumps(told, ensure_ascii=True, separators=(",", ":"))
 
 
-def jsonable(value: Any) -> Any:
+def jsonable(value: Any, name: str = "") -> Any:
     """Return a value that JSON has, texts cut; anything else as text."""
     if value is None or isinstance(value, bool | int | float):
         return value
@@ -69,7 +70,7 @@ def jsonable(value: Any) -> Any:
         return [jsonable(item) for item in value]
     if isinstance(value, Mapping):
         return {str(key): jsonable(item) for key, item in value.items()}
-    return printable(str(value), LONGEST_VALUE)
+    return printable(str(value), LONGEST_TRACEBACK if name == "exception" else LONGEST_VALUE)
 
 
 class LineWriter:
