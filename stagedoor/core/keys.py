@@ -15,7 +15,6 @@ ROWS_PER_BITMAP = 8192
 """Outbox ids that share one bitmap of published rows: 1 KiB each."""
 
 
-
 def is_worker_name(name: str) -> bool:
     """Return whether a worker may be called so: it becomes part of a key and of a log line."""
     return re.fullmatch(NAME_PATTERN, name) is not None
