@@ -4,6 +4,7 @@ The content has gone through `prepared` by then: every character of it can be
 drawn, so nothing here can fail on what a buyer typed.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import attrs
@@ -14,6 +15,7 @@ from stagedoor_renderers.kit import text as pipeline
 from stagedoor_renderers.kit.faces import Faces, Weight
 from stagedoor_renderers.kit.pen import Color, Pen
 from stagedoor_renderers.kit.qr import QrTooSmall, qr_code
+from stagedoor_renderers.kit.scripts import has_right_to_left
 from stagedoor_renderers.kit.sheet import MM, Sheet
 from stagedoor_renderers.kit.typeset import Block, Line, Typesetter, rejoined
 
@@ -232,7 +234,9 @@ class Press:
         words = self._cased(box.text.fill(content), upper=box.upper)
         if words:
             block = self._fitted(box, words, width=box.w, height=box.h)
-            self._lines(block, box.x, box.y, box.w, style=_style(box, box.align), height=box.h, valign=box.valign)
+            self._lines(
+                block, box.x, box.y, box.w, style=_style(box, words, box.align), height=box.h, valign=box.valign
+            )
 
     def _stack(self, box: model.Stack, content: Mapping[str, str]) -> None:
         filled = [(item, self._cased(item.text.fill(content), upper=item.upper)) for item in box.items]
@@ -243,7 +247,7 @@ class Press:
             kept = sum(below.gap + below.min_size / MM for below, _ in shown[index + 1 :])
             top += item.gap if index else 0.0
             block = self._fitted(item, words, width=box.w, height=max(0.0, box.y + box.h - top - kept))
-            self._lines(block, box.x, top, box.w, style=_style(item, box.align))
+            self._lines(block, box.x, top, box.w, style=_style(item, words, box.align))
             top += self._tall(block, item.font, item.leading) / MM
 
     def _fitted(self, box: model.Text | model.Entry, words: str, *, width: float, height: float) -> Block:
@@ -256,19 +260,22 @@ class Press:
             max_lines=box.lines,
             height=height * MM,
             leading=box.leading,
-            tracking=box.tracking * box.size / 1000,
+            tracking=_tracking(words, box.tracking) * box.size / 1000,
             balanced=box.balanced,
         )
 
     def _facts(self, box: model.Facts, content: Mapping[str, str]) -> None:
-        for fact, words, x, width in _spread(box, content):
-            tracking = box.label_tracking * box.label_size / 1000
-            label = self._cased(fact.label.fill(content), upper=box.upper)
+        for label, words, x, width in self._spread(box, content):
+            tracking = _tracking(label, box.label_tracking)
             head = self._setter.fit(
-                "regular", label, size=box.label_size, floor=_LABEL_FLOOR, width=width * MM, tracking=tracking
+                "regular",
+                label,
+                size=box.label_size,
+                floor=_LABEL_FLOOR,
+                width=width * MM,
+                tracking=tracking * box.label_size / 1000,
             )
-            labelled = _Style(weight="regular", color=box.label_color, tracking=box.label_tracking)
-            self._lines(head, x, box.y, width, style=labelled)
+            self._lines(head, x, box.y, width, style=_Style(weight="regular", color=box.label_color, tracking=tracking))
             top = box.y + self._tall(head, "regular", 1.0) / MM + box.spacing
             block = self._setter.fit(
                 box.font,
@@ -281,6 +288,32 @@ class Press:
                 leading=box.leading,
             )
             self._lines(block, x, top, width, style=_Style(weight=box.font, color=box.color, leading=box.leading))
+
+    def _spread(self, box: model.Facts, content: Mapping[str, str]) -> Iterator[tuple[str, str, float, float]]:
+        """Yield the facts that are there: label, words, place and width."""
+        filled = [(fact, fact.text.fill(content)) for fact in box.items]
+        shown = [(fact, words) for fact, words in filled if words]
+        if not shown:
+            return
+        labels = [self._cased(fact.label.fill(content), upper=box.upper) for fact, _ in shown]
+        widths = _shared(box, [fact for fact, _ in shown])
+        needed = [
+            self._setter.fit(box.font, words, size=box.size, floor=box.size, width=math.inf) for _, words in shown
+        ]
+        wide = [block.lines[0].width / MM for block in needed]
+        spare = box.w - box.gap * (len(shown) - 1) - sum(wide)
+        if box.lines == 1 and spare >= 0 and any(one > width for one, width in zip(wide, widths, strict=True)):
+            # One is too wide for its share, but all of them together are not: nobody has to shrink.
+            widths = [one + spare / len(wide) for one in wide]
+        x = box.x
+        for (_, words), label, width in zip(shown, labels, widths, strict=True):
+            yield label, words, x, width
+            x += width + box.gap
+
+    def _wide(self, words: str, weight: Weight, size: float) -> float:
+        """Return how wide *words* are on one line, in mm."""
+        block = self._setter.fit(weight, words, size=size, floor=size, width=math.inf)
+        return block.lines[0].width / MM
 
     def _paragraph(self, box: model.Paragraph, content: Mapping[str, str]) -> Overflow | None:
         words = box.text.fill(content)
@@ -327,10 +360,10 @@ class Press:
             baseline -= spare if valign == "bottom" else spare / 2
         color: Color = self._layout.colors[style.color]
         spaced = style.tracking * block.size / 1000
-        for line in block.lines:
-            left = x * MM + _indent(line, width * MM, align=style.align, spaced=spaced)
+        indents = _indents(block.lines, width * MM, align=style.align, spaced=spaced)
+        for line, indent in zip(block.lines, indents, strict=True):
             shown = self._setter.show(style.weight, line, block.size)
-            self._sheet.text(left, baseline, shown, color=color, tracking=spaced)
+            self._sheet.text(x * MM + indent, baseline, shown, color=color, tracking=spaced)
             baseline -= block.size * style.leading
 
     def _cap(self, weight: Weight, size: float) -> float:
@@ -349,31 +382,35 @@ class Press:
         return self._height - mm * MM
 
 
-def _style(box: model.Text | model.Entry, align: str) -> _Style:
-    return _Style(weight=box.font, color=box.color, leading=box.leading, align=align, tracking=box.tracking)
+def _shared(box: model.Facts, shown: Sequence[model.Fact]) -> list[float]:
+    """Return the width of each fact that is shown, by its share of the row."""
+    counted = box.items if box.fixed else shown
+    unit = (box.w - box.gap * (len(counted) - 1)) / sum(fact.share for fact in counted)
+    return [unit * fact.share for fact in shown]
 
 
-def _spread(box: model.Facts, content: Mapping[str, str]) -> Iterator[tuple[model.Fact, str, float, float]]:
-    """Yield the facts that are there, each with its words, place and width."""
-    filled = [(fact, fact.text.fill(content)) for fact in box.items]
-    shown = [(fact, words) for fact, words in filled if words]
-    counted = box.items if box.fixed else [fact for fact, _ in shown]
-    share = sum(fact.share for fact in counted)
-    x = box.x
-    for fact, words in shown:
-        width = (box.w - box.gap * (len(counted) - 1)) * fact.share / share
-        yield fact, words, x, width
-        x += width + box.gap
+def _tracking(words: str, wanted: float) -> float:
+    """Return the extra space between letters, in thousandths; none between letters that are joined."""
+    return 0.0 if has_right_to_left(words) else wanted
 
 
-def _indent(line: Line, width: float, *, align: str, spaced: float) -> float:
-    if align == "auto":
-        align = "right" if line.right_to_left else "left"
-    if align == "left":
-        return 0.0
-    # The space after the last letter belongs to no letter.
-    spare = width - line.width + spaced
-    return spare if align == "right" else spare / 2
+def _style(box: model.Text | model.Entry, words: str, align: str) -> _Style:
+    tracking = _tracking(words, box.tracking)
+    return _Style(weight=box.font, color=box.color, leading=box.leading, align=align, tracking=tracking)
+
+
+def _indents(lines: Sequence[Line], width: float, *, align: str, spaced: float) -> Iterator[float]:
+    """Yield how far each line begins from the left edge of its box."""
+    longest = max((line.width for line in lines), default=0.0)
+    for line in lines:
+        if align == "center":
+            # The space after the last letter belongs to no letter.
+            yield (width - line.width + spaced) / 2
+        elif align == "right" or (align == "auto" and line.right_to_left):
+            yield width - line.width + spaced
+        else:
+            # Lines that are read from the right begin under one another, also in a box that is set from the left.
+            yield longest - line.width if line.right_to_left else 0.0
 
 
 def _room(box: model.Paragraph, size: float) -> int:

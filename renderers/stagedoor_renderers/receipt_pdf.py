@@ -14,7 +14,7 @@ from stagedoor_renderers.stock import Stock, load_stock
 _WIDTH, _HEIGHT = 210.0, 297.0
 _LEFT, _RIGHT = 24.0, 190.0
 _BOTTOM = 270.0
-_ROW = 9.0
+_ROW = 13.0
 _AMOUNT = 42.0
 
 _INK, _MUTED, _ACCENT, _HAIR = (Color.of(text) for text in ("#1b1a1d", "#77706b", "#a4161a", "#d9d0c3"))
@@ -81,6 +81,7 @@ class _Receipt:
 
     def drawn(self, check: Check) -> bytes:
         """Return the document."""
+        check()
         self._new_page()
         self._head()
         self._table_head()
@@ -148,10 +149,10 @@ class _Receipt:
         width = _RIGHT - _LEFT - _AMOUNT - 6
         indent = 5.0 if position.addon_to is not None else 0.0
         self._put(row["category"], _LEFT + indent, self._y, size=10.5, width=width - indent)
-        self._put(row["details"], _LEFT + indent, self._y + 4.2, size=8, color=_MUTED, width=width - indent)
+        self._put(row["details"], _LEFT + indent, self._y + 5.2, size=8, color=_MUTED, width=width - indent)
         self._put(row["price"], _RIGHT - _AMOUNT, self._y, size=10.5, width=_AMOUNT, align="right")
         self._y += _ROW
-        self._hair(_HAIR, 0.4, above=2.2)
+        self._hair(_HAIR, 0.4, above=3.6)
 
     def _sums(self) -> None:
         order, language = self._order, self._teller.language

@@ -1,0 +1,169 @@
+"""The conformance suite: the built-in renderers pass it, and each check finds what it is for."""
+
+import importlib.metadata
+import itertools
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stagedoor.errors import StagedoorError
+from stagedoor.rendering.api import ENTRY_POINT_GROUP, Check, RenderRequest
+from stagedoor.rendering.registry import load_renderers
+from stagedoor.testing import renderers as suite
+from stagedoor.testing.renderers import CHECKS, Subject
+from stagedoor_renderers.receipt_pdf import ReceiptPdf
+from stagedoor_renderers.ticket_pdf import TicketPdf
+from tests.rendering.test_registry import Plain
+
+EVERY_CHECK = pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+
+
+@EVERY_CHECK
+def test_the_ticket_conforms(check: suite.Check, ticket: TicketPdf) -> None:
+    check(Subject(TicketPdf))
+
+
+@pytest.mark.parametrize(
+    "check",
+    [check for check in CHECKS if check is not suite.same_bytes_in_another_process],
+    ids=lambda check: check.__name__,
+)
+def test_the_receipt_conforms(check: suite.Check, receipt: ReceiptPdf) -> None:
+    """All but the check in another process, which costs seconds and which another test here makes."""
+    check(Subject(ReceiptPdf))
+
+
+# -- the checks are worth something -------------------------------------------
+
+
+class Honest(Plain):
+    """Passes every check."""
+
+    def render(self, request: RenderRequest, check: Check) -> bytes:
+        import unicodedata
+
+        check()
+        position = request.position or request.order.positions[0]
+        return unicodedata.normalize("NFC", f"{position.holder} {position.token}").encode("utf-8", "replace")
+
+
+@EVERY_CHECK
+def test_an_honest_renderer_conforms(check: suite.Check) -> None:
+    check(Subject(Honest))
+
+
+_COUNT = itertools.count()
+
+
+class Counting(Honest):
+    def render(self, request: RenderRequest, check: Check) -> bytes:
+        return super().render(request, check) + str(next(_COUNT)).encode()
+
+
+class Sharing(Honest):
+    """Keeps the text of the document in the renderer, where another thread overwrites it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text = b""
+        self.meeting = threading.Barrier(2)
+
+    def render(self, request: RenderRequest, check: Check) -> bytes:
+        self.text = super().render(request, check)
+        if threading.current_thread() is not threading.main_thread():
+            try:
+                self.meeting.wait(0.2)
+            except threading.BrokenBarrierError:
+                self.meeting.reset()
+        return self.text
+
+
+class Hashing(Honest):
+    def render(self, request: RenderRequest, check: Check) -> bytes:
+        return super().render(request, check) + str(hash("seed")).encode()
+
+
+class Spelling(Honest):
+    def render(self, request: RenderRequest, check: Check) -> bytes:
+        check()
+        position = request.position or request.order.positions[0]
+        return position.holder.encode("utf-8", "replace") + b" "
+
+
+class Parsing(Honest):
+    def render(self, request: RenderRequest, check: Check) -> bytes:
+        if request.position is not None and "<" in request.position.holder:
+            raise ValueError("no closing tag")
+        return super().render(request, check)
+
+
+class Opening(Honest):
+    def render(self, request: RenderRequest, check: Check) -> bytes:
+        with Path(os.devnull).open("rb"):
+            return super().render(request, check)
+
+
+class Deaf(Honest):
+    def render(self, request: RenderRequest, check: Check) -> bytes:
+        try:
+            return super().render(request, check)
+        except Exception:  # noqa: BLE001 - the fault
+            return b"ticket"
+
+
+class Nothing(Honest):
+    def render(self, request: RenderRequest, check: Check) -> bytes:
+        return b""
+
+
+class Restless(Honest):
+    def fingerprint(self) -> str:
+        return str(next(_COUNT))
+
+
+@pytest.mark.parametrize(
+    "check, faulty",
+    [
+        (suite.keeps_the_contract, Restless),
+        (suite.results_pass_the_pool, Nothing),
+        (suite.same_request_same_bytes, Counting),
+        (suite.same_bytes_in_eight_threads, Sharing),
+        (suite.same_bytes_in_another_process, Hashing),
+        (suite.one_spelling_of_a_name, Spelling),
+        (suite.takes_any_text, Parsing),
+        (suite.touches_nothing_outside, Opening),
+        (suite.stops_when_it_is_told, Deaf),
+    ],
+)
+def test_each_check_finds_the_fault_that_it_is_for(check: suite.Check, faulty: Callable[[], Any]) -> None:
+    with pytest.raises((AssertionError, StagedoorError)):
+        check(Subject(faulty))
+
+
+# -- somebody else's renderer -------------------------------------------------
+
+
+def installed(name: str) -> Any:
+    """The renderer of this entry point; skips where its package is not installed, but never in CI."""
+    points = list(importlib.metadata.entry_points(group=ENTRY_POINT_GROUP, name=name))
+    if not points:
+        if os.environ.get("CI"):
+            pytest.fail(f"{name} is not installed; the test session installs every package of tests/plugins")
+        pytest.skip(f"{name} is not installed: pip install ./tests/plugins/{name}")
+    return points[0].load()
+
+
+def test_a_renderer_of_another_package_is_found_through_its_entry_point() -> None:
+    installed("text-ticket")
+    (item,) = [item for item in load_renderers().list() if item.name == "text-ticket"]
+    assert item.distribution == "text-ticket"
+    assert (item.content_type, item.suffix) == ("text/plain", ".txt")
+
+
+@EVERY_CHECK
+def test_the_renderer_of_another_package_conforms(check: suite.Check) -> None:
+    check(Subject(installed("text-ticket")))
