@@ -130,7 +130,10 @@ class CodeReader:
             return f"cannot be opened: {error}"
         if pages != 1:
             return f"has {pages} pages instead of one"
-        codes = [code.text for code in zxingcpp.read_barcodes(image)]
+        # Upright and black on white, as it was drawn: looking for nothing else takes a tenth of the time.
+        wanted = zxingcpp.BarcodeFormat.QRCode
+        found = zxingcpp.read_barcodes(image, formats=wanted, try_rotate=False, try_downscale=False, try_invert=False)
+        codes = [code.text for code in found]
         if token not in codes:
             return f"shows the codes {codes} instead of its token" if codes else "has no code that can be read"
         return None

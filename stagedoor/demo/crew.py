@@ -59,11 +59,13 @@ class Crew:
     Args:
         house: where they work.
         slots: per worker.
+        settings: further settings of the workers, by name.
     """
 
-    def __init__(self, house: House, *, slots: int) -> None:
+    def __init__(self, house: House, *, slots: int, settings: Mapping[str, str] | None = None) -> None:
         self._house = house
         self._slots = slots
+        self._settings = dict(settings or {})
         self._redis = PrivateRedis(house.logs_dir / "redis.log")
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._ended: dict[str, int] = {}
@@ -117,13 +119,13 @@ class Crew:
     def _environment(self) -> Mapping[str, str]:
         """Return our own environment with this demo's settings instead of the user's."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX) or name in NOT_OURS}
-        settings = {
-            "REDIS_URL": self._redis.url,
-            "ORDERS_URL": self._house.orders_url,
-            "TICKETS_DIR": str(self._house.tickets_dir),
-            "NAMESPACE": NAMESPACE,
+        settings = self._settings | {
+            "redis_url": self._redis.url,
+            "orders_url": self._house.orders_url,
+            "tickets_dir": str(self._house.tickets_dir),
+            "namespace": NAMESPACE,
         }
-        return kept | {f"{PREFIX}{name}": value for name, value in settings.items()}
+        return kept | {f"{PREFIX}{name.upper()}": value for name, value in settings.items()}
 
     # -- signals ----------------------------------------------------------------
 

@@ -1,7 +1,8 @@
 """One evening of a shop: places orders, does to them what is planned, and knows how far everything is.
 
-Everything that speaks SQL on the shop's side runs in two threads of its own, as
-a shop's requests would; the caller's loop gives them work and reads the logs.
+Everything that speaks SQL on the shop's side runs in threads of its own, as a
+shop's requests would: some sell, others do to orders what is planned. The caller's
+loop gives them work and reads the logs.
 """
 
 import heapq
@@ -20,9 +21,10 @@ from stagedoor.demo.watch import RENDER, Settled, Started
 from stagedoor.order import NewOrder, Seat
 from stagedoor.orders import Change, OrderBook, RefundPosition, Rename, Reseat, RotateToken
 
-SHOP_THREADS = 2
-MOST_PER_LOOK = 12
-"""Orders placed between two looks: lively, and the deeds get their turn."""
+TILL_THREADS = 2
+COUNTER_THREADS = 2
+MOST_BEING_PLACED = 3
+"""Orders on their way into the book at once: a queue would let the moments of what is planned pass by."""
 
 
 @attrs.define
@@ -55,7 +57,9 @@ class Evening:
         self._due: list[tuple[float, int, int]] = []
         self._tie = itertools.count()
         self._asked: set[Future[Callable[[], None]]] = set()
-        self._threads = ThreadPoolExecutor(SHOP_THREADS, thread_name_prefix="shop")
+        self._being_placed = 0
+        self._till = ThreadPoolExecutor(TILL_THREADS, thread_name_prefix="till")
+        self._counter = ThreadPoolExecutor(COUNTER_THREADS, thread_name_prefix="counter")
         self.orders = len(orders)
         self.to_refund = sum(deed.act is Act.REFUND for deeds in plan for deed in deeds)
         self.placed = 0
@@ -67,7 +71,8 @@ class Evening:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._threads.shutdown(wait=True, cancel_futures=True)
+        for threads in (self._till, self._counter):
+            threads.shutdown(wait=True, cancel_futures=True)
 
     @property
     def is_over(self) -> bool:
@@ -89,7 +94,7 @@ class Evening:
                 self._reached(sold, Moment.AFTER)
 
     def work(self) -> None:
-        """Place what there is room for, and do what is due; returns at once.
+        """Place what there is room for, and do what is due; returns at once, what was asked for comes later.
 
         Raises:
             Exception: whatever the order book has raised since the last call.
@@ -100,9 +105,10 @@ class Evening:
         while self._due and self._due[0][0] <= time.monotonic():
             _at, _tie, order_id = heapq.heappop(self._due)
             self._do_next(self._sold[order_id])
-        for _ in range(min(MOST_PER_LOOK, self._room())):
+        while self._has_room():
             order, deeds = self._to_sell.popleft()
-            self._ask(lambda order=order, deeds=deeds: self._place(order, deeds))  # type: ignore[misc] # mypy cannot type a default in a lambda
+            self._being_placed += 1
+            self._asked.add(self._till.submit(self._place, order, deeds))
 
     def hurry(self) -> None:
         """Do what waits for a moment that has passed unseen: called when all is at rest."""
@@ -111,23 +117,20 @@ class Evening:
 
     # -- inside -------------------------------------------------------------------
 
-    def _room(self) -> int:
-        waiting = self.placed - self.issued + len(self._asked)
-        return max(0, min(len(self._to_sell), self._window - waiting))
+    def _has_room(self) -> bool:
+        waiting = self.placed - self.issued + self._being_placed
+        return bool(self._to_sell) and waiting < self._window and self._being_placed < MOST_BEING_PLACED
 
     def _waiting(self) -> Iterator[_Sold]:
         scheduled = {order_id for _at, _tie, order_id in self._due}
         return (sold for sold in self._sold.values() if sold.left and sold.order_id not in scheduled)
-
-    def _ask(self, work: Callable[[], Callable[[], None]]) -> None:
-        """Have a thread of the shop do something; what it returns is called by the next `work`."""
-        self._asked.add(self._threads.submit(work))
 
     def _place(self, order: NewOrder, deeds: tuple[Deed, ...]) -> Callable[[], None]:
         order_id = self._book.place(order, request_id="demo").order_id
         return lambda: self._is_placed(_Sold(order_id, deque(deeds)))
 
     def _is_placed(self, sold: _Sold) -> None:
+        self._being_placed -= 1
         self.placed += 1
         self.rows_written += 1
         self._sold[sold.order_id] = sold
@@ -142,8 +145,7 @@ class Evening:
             heapq.heappush(self._due, (time.monotonic() + delay_s, next(self._tie), sold.order_id))
 
     def _do_next(self, sold: _Sold) -> None:
-        deed = sold.left.popleft()
-        self._ask(lambda: self._do(sold, deed))
+        self._asked.add(self._counter.submit(self._do, sold, sold.left.popleft()))
 
     def _do(self, sold: _Sold, deed: Deed) -> Callable[[], None]:
         do(self._book, sold.order_id, deed)
@@ -174,8 +176,7 @@ def change_of(book: OrderBook, order_id: int, deed: Deed) -> Change:
     position = book.get(order_id).position(deed.position)
     match deed.act:
         case Act.RENAME:
-            given, space, rest = position.holder.partition(" ")
-            return Rename(position.id, f"{rest}{space}{given}" if space else position.holder * 2)
+            return Rename(position.id, deed.holder)
         case Act.RESEAT:
             seat = position.seat or Seat(zone=None, row=None, number=None)
             return Reseat(position.id, attrs.evolve(seat, number=str(30 + position.id)))

@@ -38,12 +38,16 @@ class Act(enum.Enum):
 
 @attrs.frozen(kw_only=True)
 class Deed:
-    """One act, *delay_s* seconds after its moment has come; the deeds of one order come one after the other."""
+    """One act, *delay_s* seconds after its moment has come; the deeds of one order come one after the other.
+
+    *holder* is the new name of a position that is renamed.
+    """
 
     act: Act
     moment: Moment
     delay_s: float
     position: int = 1
+    holder: str = ""
 
 
 LONGEST_DELAY_S = {Moment.BEFORE: 0.02, Moment.RENDERING: 0.03, Moment.AFTER: 0.4}
@@ -63,23 +67,31 @@ def make_plan(orders: Sequence[NewOrder], *, refund_share: float, seed: int) -> 
     """
     rng = random.Random(f"plan {seed}")
     refunded = set(rng.sample(range(len(orders)), round(len(orders) * refund_share)))
-    return [_deeds(order, rng, is_refunded=place in refunded) for place, order in enumerate(orders)]
+    names: dict[str, list[str]] = {}
+    for order in orders:
+        names.setdefault(order.locale, []).append(order.buyer)
+    return [
+        _deeds(order, names[order.locale], rng, is_refunded=place in refunded) for place, order in enumerate(orders)
+    ]
 
 
-def _deeds(order: NewOrder, rng: random.Random, *, is_refunded: bool) -> tuple[Deed, ...]:
+def _deeds(order: NewOrder, names: Sequence[str], rng: random.Random, *, is_refunded: bool) -> tuple[Deed, ...]:
     share = CHANGED_AND_REFUNDED_SHARE if is_refunded else CHANGE_SHARE
-    changes = (_change(order, rng),) if rng.random() < share else ()
+    changes = (_change(order, names, rng),) if rng.random() < share else ()
     return (*changes, _deed(Act.REFUND, rng)) if is_refunded else changes
 
 
-def _change(order: NewOrder, rng: random.Random) -> Deed:
+def _change(order: NewOrder, names: Sequence[str], rng: random.Random) -> Deed:
     act = rng.choices(_CHANGES, weights=_WEIGHTS)[0]
     admissions = [position.id for position in order.positions if position.addon_to is None]
     if act is Act.REFUND_POSITION and len(admissions) == 1:
         act = Act.ROTATE  # an order without a position left would be a refund
-    return _deed(act, rng, position=rng.choice(admissions))
+    # Somebody who speaks the language takes the place.
+    holder = rng.choice(names) if act is Act.RENAME else ""
+    return _deed(act, rng, position=rng.choice(admissions), holder=holder)
 
 
-def _deed(act: Act, rng: random.Random, *, position: int = 1) -> Deed:
+def _deed(act: Act, rng: random.Random, *, position: int = 1, holder: str = "") -> Deed:
     moment = rng.choice(list(Moment))
-    return Deed(act=act, moment=moment, delay_s=rng.uniform(0, LONGEST_DELAY_S[moment]), position=position)
+    delay_s = rng.uniform(0, LONGEST_DELAY_S[moment])
+    return Deed(act=act, moment=moment, delay_s=delay_s, position=position, holder=holder)

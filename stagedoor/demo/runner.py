@@ -13,7 +13,7 @@ time happens in the processes and in the shop's threads.
 import contextlib
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 
@@ -50,7 +50,7 @@ class DemoFailed(StagedoorError):
 
 @attrs.frozen(kw_only=True)
 class Options:
-    """What is asked of a demo."""
+    """What is asked of a demo; *settings* are further ones of the workers, by name."""
 
     orders: int
     refund_share: float
@@ -58,6 +58,7 @@ class Options:
     seed: int
     slots: int
     folder: Path
+    settings: Mapping[str, str] = attrs.Factory(dict)
 
 
 def run_demo(options: Options, screen: Screen) -> tuple[Report, Ending]:
@@ -73,7 +74,7 @@ def run_demo(options: Options, screen: Screen) -> tuple[Report, Ending]:
     with interrupt_on_sigterm(), contextlib.ExitStack() as stack:
         book = stack.enter_context(OrderBook.open(house.orders_url, tickets_dir=house.tickets_dir))
         stack.enter_context(screen)
-        crew = stack.enter_context(Crew(house, slots=options.slots))
+        crew = stack.enter_context(Crew(house, slots=options.slots, settings=options.settings))
         link = stack.enter_context(contextlib.closing(Link(crew.redis_url)))
         demo = _Demo(options, house, book, crew=crew, scratch=Scratch(link, Keys(NAMESPACE)), screen=screen)
         with demo.evening:

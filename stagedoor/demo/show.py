@@ -34,7 +34,10 @@ class WorkerView:
 
 @attrs.frozen(kw_only=True)
 class View:
-    """All that the screen shows at one moment; *step* says how far a phase without bars is, *note* what has happened."""
+    """All that the screen shows at one moment.
+
+    *step* says how far a phase without bars is, *note* what has happened.
+    """
 
     phase: str
     orders: int
@@ -97,6 +100,7 @@ class PlainScreen:
         self._console = console
         self._last_at = float("-inf")
         self._last_told = ("", "")
+        self._last_line = ""
 
     def __enter__(self) -> Self:
         return self
@@ -108,10 +112,11 @@ class PlainScreen:
         """Write a line when the last one is two seconds old, or something new begins."""
         now = time.monotonic()
         is_new = (view.phase, view.note) != self._last_told
-        if now - self._last_at < LINE_EVERY_S and not is_new:
+        line = line_of(view)
+        if line == self._last_line or (now - self._last_at < LINE_EVERY_S and not is_new):
             return
-        self._last_at, self._last_told = now, (view.phase, view.note)
-        self._console.print(line_of(view), highlight=False, soft_wrap=True)
+        self._last_at, self._last_told, self._last_line = now, (view.phase, view.note), line
+        self._console.print(line, highlight=False, soft_wrap=True)
 
 
 def line_of(view: View) -> str:
