@@ -121,7 +121,7 @@ def test_a_wait_past_a_year_is_a_year(wanted: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "wanted", [None, math.nan, -1, -math.inf, "5s", b"5", timedelta(seconds=5), [], 10**400, Decimal("NaN"), object()]
+    "wanted", [None, math.nan, -1, -math.inf, "5s", b"s", timedelta(seconds=5), [], 10**400, Decimal("NaN"), object()]
 )
 def test_a_wait_that_is_no_number_of_seconds_takes_the_backoff(wanted: Any) -> None:
     outcome = after(Retry("later", after=wanted))
