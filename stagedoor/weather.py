@@ -13,7 +13,7 @@ from typing import Any
 import trio
 
 from stagedoor.core.backoff import exponential_s
-from stagedoor.errors import BrokerUnavailable, GroupMissing
+from stagedoor.errors import BrokerUnavailable, GroupMissing, NameTaken
 from stagedoor.events import BrokerDown, BrokerUp, Event, EventStream, GroupRecreated
 
 FIRST_PAUSE_S = 0.05
@@ -30,7 +30,7 @@ class Weather:
         events: told of outages.
         rng: for jitter.
         ensure_groups: called when the consumer group is gone; for those who read.
-        unavailable: the exceptions that mean "not now": the call may be repeated.
+        unavailable: the exceptions that mean "not now": the call may be repeated. `NameTaken` never is.
         down: makes the event of an outage from the call's name and the error.
         up: makes the event of its end from its length in seconds.
     """
@@ -51,6 +51,7 @@ class Weather:
         self._unavailable = unavailable
         self._down = down
         self._up = up
+        self._recreating = trio.Lock()
         self._failing_since: dict[str, float] = {}
         self._reported_at: float | None = None
 
@@ -86,42 +87,49 @@ class Weather:
         while True:
             try:
                 result = await trio.to_thread.run_sync(function, *args, limiter=limiter, abandon_on_cancel=abandon)
-            except GroupMissing:
+            except GroupMissing as error:
                 on_failure()
                 failures += 1
                 await self._recreate(name, limiter)
                 if failures > 1:
+                    self.note_bad(name, error)
                     await self._pause(failures)
+            except NameTaken:
+                raise
             except self._unavailable as error:
                 on_failure()
                 failures += 1
-                self._note_bad(name, error)
+                self.note_bad(name, error)
                 await self._pause(failures)
             else:
-                self._note_good(name)
+                self.note_good(name)
                 return result
 
     async def _recreate(self, name: str, limiter: trio.CapacityLimiter) -> None:
-        try:
-            created = await trio.to_thread.run_sync(self._ensure_groups, limiter=limiter)
-        except (BrokerUnavailable, GroupMissing) as error:
-            self._note_bad(name, error)
-            return
-        if created:
-            self._events.emit(GroupRecreated(found_by=name))
+        """Create what is missing; one service at a time, so that an incident has one event."""
+        async with self._recreating:
+            try:
+                created = await trio.to_thread.run_sync(self._ensure_groups, limiter=limiter, abandon_on_cancel=True)
+            except (self._unavailable, GroupMissing) as error:
+                self.note_bad(name, error)
+                return
+            if created:
+                self._events.emit(GroupRecreated(found_by=name))
 
     async def _pause(self, failures: int) -> None:
         longest = exponential_s(failures, FIRST_PAUSE_S, LONGEST_PAUSE_S)
         await trio.sleep(self._rng.uniform(longest / 2, longest))
 
-    def _note_bad(self, name: str, error: Exception) -> None:
+    def note_bad(self, name: str, error: Exception) -> None:
+        """Note a failure of something that is repeated elsewhere than in `call`."""
         now = trio.current_time()
         since = self._failing_since.setdefault(name, now)
         if self._reported_at is None and now - since > NOTABLE_S:
             self._reported_at = since
             self._events.emit(self._down(name, str(error)))
 
-    def _note_good(self, name: str) -> None:
+    def note_good(self, name: str) -> None:
+        """Note that it has gone through."""
         if not self._failing_since:
             return
         self._failing_since.pop(name, None)
