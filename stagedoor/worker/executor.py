@@ -3,13 +3,15 @@
 A slot is a token of the capacity limiter. Plain functions run in a thread; a
 thread that has ended its job takes the next ready one itself, which spares a
 trip through the trio thread (measured: 12,000 against 24,000 no-ops a second).
-``async def`` handlers run as trio tasks in the slot's own task.
+``async def`` handlers run as trio tasks in the slot's own task. Both kinds start
+in the order in which they were claimed.
 
 One delivery's exception is that delivery's failure and nothing else's, also
 ``sys.exit`` and ``KeyboardInterrupt``. Only trio's cancellation passes through,
 and it settles nothing.
 """
 
+import contextvars
 import inspect
 import random
 import sys
@@ -24,27 +26,35 @@ from stagedoor.core.entry import Claimed
 from stagedoor.core.handler import HandlerSpec
 from stagedoor.core.job import Job, parse_job
 from stagedoor.core.outcome import (
+    Dead,
     Done,
     Limits,
     Outcome,
+    Reason,
     Release,
     Settled,
+    describe,
     of_crashes,
     of_exception,
     of_malformed,
     of_unknown_kind,
 )
 from stagedoor.errors import JobTimeout, LeaseLost, MalformedEntry
-from stagedoor.events import DeliveryStarted, EntriesReturned, EventStream, HandlerOrphaned, ResultIgnored, TenureLost
+from stagedoor.events import DeliveryStarted, EventStream, HandlerOrphaned, ResultIgnored, TenureLost
+from stagedoor.worker.groups import essence
 from stagedoor.worker.held import HeldDelivery, Register
 from stagedoor.worker.pace import Pace
 from stagedoor.worker.settler import Settler
+from stagedoor.worker.slot import Slot
 
 ALONE_FROM_CRASHES = 2
 """An entry that has taken two processes along runs alone, so that its neighbours never collect more."""
 
 TELL_EVERY_S = 0.001
 """A thread in a run of short jobs tells the trio thread about them this often: fewer wake-ups, larger batches."""
+WATCH_EVERY_S = 0.25
+LOOK_AGAIN_S = 5 * TELL_EVERY_S
+"""After this a second look sees what was too soon after the last telling to be told."""
 
 MakeContext = Callable[[Job, HeldDelivery], Any]
 
@@ -55,16 +65,6 @@ class Clocks:
 
     wall: Callable[[], float]
     monotonic: Callable[[], float]
-
-
-@attrs.define(eq=False)
-class _Slot:
-    """One running slot; *scope* ends the wait for a thread that will not end."""
-
-    scope: trio.CancelScope
-    current: HeldDelivery | None = None
-    is_orphaned: bool = False
-    is_released: bool = False
 
 
 class Executor:
@@ -101,13 +101,16 @@ class Executor:
         self._ready: deque[HeldDelivery] = deque()
         self._ready_async: deque[HeldDelivery] = deque()
         self._alone: deque[HeldDelivery] = deque()
-        self._is_one_alone = False
-        self._running: dict[_Slot, None] = {}
+        self._alone_slot: Slot | None = None
+        self._running: dict[Slot, None] = {}
         self._orphaned = 0
+        self._given_back = 0
         self._oldest_at_tick: HeldDelivery | None = None
         self._is_draining = False
         self._changed = trio.Event()
+        self._worth_a_look = trio.Event()
         self._is_told = False
+        self._is_untold = False
         self._told_at = 0.0
         self._nursery: trio.Nursery | None = None
         self._token: trio.lowlevel.TrioToken | None = None
@@ -129,9 +132,19 @@ class Executor:
         """Deliveries claimed and not started."""
         return len(self._ready) + len(self._ready_async) + len(self._alone)
 
+    @property
+    def given_back(self) -> int:
+        """Deliveries that the stop has given back unfinished."""
+        return self._given_back
+
+    @property
+    def is_reading_ahead(self) -> bool:
+        """Whether the kinds at hand are so fast that more should be claimed than there are slots."""
+        return self._pace.ahead() > 0
+
     def room(self) -> int:
         """Return how many entries a read may claim now."""
-        if self._is_draining or self._alone or self._is_one_alone:
+        if self._is_draining or self._alone or self._alone_slot is not None:
             return 0
         free = int(self._limiter.available_tokens)
         ahead = self._pace.ahead()
@@ -160,6 +173,7 @@ class Executor:
         if self._settler.owed:
             self._settler.wake()
         self._start_slots()
+        self._worth_a_look.set()
 
     def _route(self, held: HeldDelivery) -> None:
         outcome = self._prepare(held)
@@ -180,6 +194,8 @@ class Executor:
             held.job = parse_job(held.claimed.entry)
         except MalformedEntry as error:
             return of_malformed(error)
+        except Exception as error:  # noqa: BLE001 - whatever one entry does to the parser, its neighbours go on
+            return Dead(Reason.MALFORMED, describe(error))
         poison = of_crashes(held.crashes, self._limits)
         if poison is not None:
             return poison
@@ -194,25 +210,34 @@ class Executor:
         Call it on a steady tick: what was ready at the last tick and still is, while every
         slot is busy, could run elsewhere.
         """
-        oldest = self._ready[0] if self._ready else self._ready_async[0] if self._ready_async else None
+        oldest = self._oldest_ready()
         is_stale = oldest is not None and oldest is self._oldest_at_tick and self._limiter.available_tokens == 0
         self._oldest_at_tick = oldest
-        return self.release_ready("surplus") if is_stale else 0
+        if not is_stale:
+            return 0
+        self._note_running()
+        return self.release_ready("surplus")
+
+    def _note_running(self) -> None:
+        """Let the pace know that what still runs takes at least as long as it has: else we would read ahead again."""
+        now = self._clocks.monotonic()
+        for slot in list(self._running):
+            held = slot.current
+            if held is not None and held.started_at is not None:
+                self._pace.note(str(held.kind), now - held.started_at)
 
     def release_ready(self, why: str) -> int:
         """Give back everything that has not started; returns how many."""
-        count = 0
-        for queue in (self._ready, self._ready_async, self._alone):
-            while True:
-                try:
-                    held = queue.popleft()
-                except IndexError:
-                    break
-                self._settler.submit(held, Release())
-                count += 1
+        count = sum(self._release_all(queue, why) for queue in (self._ready, self._ready_async, self._alone))
         if count:
-            self._events.emit(EntriesReturned(why=why, count=count))
             self._settler.wake()
+        return count
+
+    def _release_all(self, queue: deque[HeldDelivery], why: str) -> int:
+        count = 0
+        while (held := _pop(queue)) is not None:
+            self._settler.submit(held, Release(), why=why)
+            count += 1
         return count
 
     # -- slots ---------------------------------------------------------------------------
@@ -227,61 +252,65 @@ class Executor:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             nursery.start_soon(self._watch_timeouts)
+            nursery.start_soon(self._look_again)
             task_status.started()
             try:
                 await trio.sleep_forever()
             finally:
                 self._nursery = None
 
-    def _start_slots(self) -> None:
+    def _start_slots(self, *, is_stalled: bool = False) -> None:
+        """Start what there are slots for.
+
+        Where jobs are short, no more slots than they are worth; but twice as many as now when
+        nothing has gone forward lately.
+        """
         nursery = self._nursery
-        if nursery is None or self._is_one_alone:
+        if nursery is None or self._is_draining or self._alone_slot is not None:
             return
         if self._alone:
             self._start_alone(nursery)
             return
         waiting = len(self._ready) + len(self._ready_async)
         wanted = self._pace.slots_for(waiting)
-        if waiting > 0 and not self._running:
-            wanted = max(1, wanted)
-        while wanted > 0 and self._limiter.available_tokens > 0:
-            self._start_slot(nursery, None)
+        if is_stalled or not self._running:
+            wanted = max(1, len(self._running), wanted)
+        while wanted > 0 and self._limiter.available_tokens > 0 and self._start_slot(nursery, self._next):
             wanted -= 1
 
     def _start_alone(self, nursery: trio.Nursery) -> None:
         """Start an entry that has crashed processes before, once nothing else runs here."""
-        for queue in (self._ready, self._ready_async):
-            while queue:
-                self._settler.submit(queue.popleft(), Release())
-        self._settler.wake()
+        if self._release_all(self._ready, "surplus") + self._release_all(self._ready_async, "surplus"):
+            self._settler.wake()
         if not self._running:
-            self._is_one_alone = True
-            self._start_slot(nursery, self._alone.popleft())
+            self._start_slot(nursery, self._alone.popleft)
+            self._alone_slot = next(iter(self._running))
 
-    def _start_slot(self, nursery: trio.Nursery, alone: HeldDelivery | None) -> None:
-        slot = _Slot(trio.CancelScope())
+    def _start_slot(self, nursery: trio.Nursery, pop: Callable[[], HeldDelivery | None]) -> bool:
+        slot = Slot()
+        held = slot.take(pop)
+        if held is None:
+            return False
         self._limiter.acquire_on_behalf_of_nowait(slot)
         self._running[slot] = None
-        nursery.start_soon(self._run_slot, slot, alone)
+        nursery.start_soon(self._run_slot, slot, held)
+        return True
 
-    async def _run_slot(self, slot: _Slot, alone: HeldDelivery | None) -> None:
+    async def _run_slot(self, slot: Slot, held: HeldDelivery | None) -> None:
         try:
             with slot.scope:
-                if alone is not None:
-                    await self._run_one(slot, alone)
-                while alone is None and not (slot.is_orphaned or slot.is_released or self._is_draining or self._alone):
-                    held = _pop(self._ready) or _pop(self._ready_async)
-                    if held is None:
-                        break
+                while held is not None:
                     await self._run_one(slot, held)
+                    held = slot.take(self._next)
         finally:
             self._running.pop(slot, None)
-            self._is_one_alone = self._is_one_alone and alone is None
+            if self._alone_slot is slot:
+                self._alone_slot = None
             if not slot.is_orphaned:
                 self._limiter.release_on_behalf_of(slot)
             self._after_change()
 
-    async def _run_one(self, slot: _Slot, held: HeldDelivery) -> None:
+    async def _run_one(self, slot: Slot, held: HeldDelivery) -> None:
         if held.is_async:
             await self._run_task(slot, held)
         else:
@@ -289,58 +318,87 @@ class Executor:
                 self._run_thread, slot, held, limiter=self._threads, abandon_on_cancel=True, thread_name="handler"
             )
 
+    def _is_closed(self) -> bool:
+        """Whether a slot that has ended its job must not take another."""
+        return bool(self._alone) or self._is_draining or self._alone_slot is not None
+
+    def _next(self) -> HeldDelivery | None:
+        """Take the oldest ready delivery."""
+        if self._is_closed():
+            return None
+        if self._is_turn_of_async():
+            return _pop(self._ready_async)
+        return _pop(self._ready)
+
+    def _next_plain(self) -> HeldDelivery | None:
+        """Take the oldest ready delivery, unless the trio thread has to run it; may be called in any thread."""
+        if self._is_closed() or self._is_turn_of_async():
+            return None
+        return _pop(self._ready)
+
+    def _is_turn_of_async(self) -> bool:
+        first_async = _first(self._ready_async)
+        if first_async is None:
+            return False
+        first = _first(self._ready)
+        return first is None or first_async.number < first.number
+
+    def _oldest_ready(self) -> HeldDelivery | None:
+        return _first(self._ready_async) if self._is_turn_of_async() else _first(self._ready)
+
     # -- one attempt, in a thread -----------------------------------------------------------
 
-    def _run_thread(self, slot: _Slot, held: HeldDelivery) -> None:
-        """Run one delivery, and then whatever plain one is ready, until there is none or the slot is orphaned."""
-        current: HeldDelivery | None = held
+    def _run_thread(self, slot: Slot, held: HeldDelivery) -> None:
+        """Run one delivery, and then whatever plain one is ready, until there is none or the slot is given up."""
+        current: HeldDelivery | None = held if slot.current is held else None
         while current is not None:
-            slot.current = current
-            outcome = self._attempt(current)
-            slot.current = None
-            if slot.is_orphaned:
-                self._soon(self._orphan_ended, slot)
-            if slot.is_orphaned or slot.is_released:
+            # A context of its own: what one job sets in context variables, the next must not see.
+            outcome = contextvars.copy_context().run(self._attempt, current)
+            if not slot.conclude(current):
+                if slot.is_orphaned:
+                    self._soon(self._orphan_ended, slot)
                 return
             self._finish(current, outcome)
-            current = None if self._alone or self._is_draining else _pop(self._ready)
+            # Before the clock is read: the second look then sees whatever was not told for being too soon.
+            self._is_untold = True
+            current = slot.take(self._next_plain)
             if current is None or self._clocks.monotonic() - self._told_at > TELL_EVERY_S:
                 self._tell()
 
-    def _attempt(self, held: HeldDelivery) -> Outcome | None:
-        """Run a plain handler once; None means that the tenure was lost and nothing is to be written."""
+    def _attempt(self, held: HeldDelivery) -> Outcome:
+        """Run a plain handler once."""
         job, spec = self._begin(held)
         try:
-            result = spec.function(job, self._make_context(job, held))
+            return self._returned(held, spec.function(job, self._make_context(job, held)))
         except BaseException as error:  # noqa: BLE001 - sys.exit in a handler is this delivery's failure only
             return self._failed(held, error)
-        return self._returned(held, result)
 
     # -- one attempt, as a task -----------------------------------------------------------------
 
-    async def _run_task(self, slot: _Slot, held: HeldDelivery) -> None:
-        slot.current = held
+    async def _run_task(self, slot: Slot, held: HeldDelivery) -> None:
         outcome = await self._attempt_async(held)
-        slot.current = None
-        self._finish(held, outcome)
+        if slot.conclude(held):
+            self._finish(held, outcome)
         self._after_change()
 
-    async def _attempt_async(self, held: HeldDelivery) -> Outcome | None:
+    async def _attempt_async(self, held: HeldDelivery) -> Outcome:
         job, spec = self._begin(held)
         try:
-            if spec.timeout is None:
-                return self._returned(held, await spec.function(job, self._make_context(job, held)))
-            with trio.move_on_after(spec.timeout):
-                return self._returned(held, await spec.function(job, self._make_context(job, held)))
-        except trio.Cancelled:
-            raise
+            return self._returned(held, await self._call_async(job, spec, held))
         except BaseException as error:  # noqa: BLE001 - as in _attempt
             if trio.current_effective_deadline() == float("-inf"):
-                # We are being cancelled and the handler's own nursery wrapped that with its errors:
-                # let the cancellation through alone, or the group would end the whole worker.
+                # We are being cancelled, and the handler's own nursery may have wrapped that with its errors:
+                # let the cancellation through alone, or the group would end the whole worker. Without one, a
+                # Cancelled that the handler has kept from elsewhere is an error like any other.
                 await trio.lowlevel.checkpoint()
             return self._failed(held, error)
-        return self._failed(held, JobTimeout(f"the timeout of {spec.timeout:g} s has passed"))
+
+    async def _call_async(self, job: Job, spec: HandlerSpec, held: HeldDelivery) -> Any:
+        if spec.timeout is None:
+            return await spec.function(job, self._make_context(job, held))
+        with trio.move_on_after(spec.timeout):
+            return await spec.function(job, self._make_context(job, held))
+        raise JobTimeout(f"the timeout of {spec.timeout:g} s has passed")
 
     # -- the common parts of an attempt ------------------------------------------------------------
 
@@ -366,30 +424,29 @@ class Executor:
             return result
         if inspect.iscoroutine(result):
             result.close()
-            return self._failed(held, TypeError("the handler returned a coroutine; write it as async def")) or Done()
+            raise TypeError("the handler returned a coroutine; write it as async def")
         if result is not None:
             self._events.emit(ResultIgnored(kind=str(held.kind), returned=type(result).__name__))
         return Done()
 
-    def _failed(self, held: HeldDelivery, error: BaseException) -> Outcome | None:
-        if isinstance(error, LeaseLost):
-            return None
+    def _failed(self, held: HeldDelivery, error: BaseException) -> Outcome:
         assert held.job is not None, "it has run"
         assert held.spec is not None, "it has run"
+        error = essence(error)
+        if isinstance(error, LeaseLost) and held.was_refused:
+            self._events.emit(
+                TenureLost(kind=held.kind, entry_id=held.tenure.entry_id, deliveries=held.tenure.deliveries, at="check")
+            )
+            # After an outage it may be ours all the same: the fence decides, and then it runs again at once.
+            return Release()
         return of_exception(error, held.job, held.spec, limits=self._limits, rng=self._rng)
 
-    def _finish(self, held: HeldDelivery, outcome: Outcome | None) -> None:
+    def _finish(self, held: HeldDelivery, outcome: Outcome) -> None:
         """Hand the outcome to the settler; may run in a handler thread."""
         now = self._clocks.monotonic()
         held.run_s = now - (held.started_at or now)
         self._pace.note(str(held.kind), held.run_s)
-        if outcome is None:
-            self._register.remove(held)
-            self._events.emit(
-                TenureLost(kind=held.kind, entry_id=held.tenure.entry_id, deliveries=held.tenure.deliveries, at="check")
-            )
-        else:
-            self._settler.submit(held, outcome)
+        self._settler.submit(held, outcome)
 
     def _soon(self, function: Callable[..., object], *args: Any) -> None:
         assert self._token is not None, "threads run only after run() has begun"
@@ -406,27 +463,45 @@ class Executor:
             self._soon(self._after_change)
 
     def _after_change(self) -> None:
-        self._is_told = False
+        self._is_told = self._is_untold = False
         self._settler.wake()
-        if not self._is_draining:
-            self._start_slots()
+        self._start_slots()
+        self._worth_a_look.set()
         self.note_change()
+
+    async def _look_again(self) -> None:
+        """Look once more, shortly after each change, at what nobody tells.
+
+        That is a job which a thread ended too soon after it last told before it took a long one; and jobs
+        that wait beside free slots because their kind was so fast that a slot of their own seemed a waste.
+        """
+        while True:
+            await self._worth_a_look.wait()
+            self._worth_a_look = trio.Event()
+            oldest = self._oldest_ready()
+            await trio.sleep(LOOK_AGAIN_S)
+            if self._is_untold:
+                self._after_change()
+            if oldest is not None and self._oldest_ready() is oldest:
+                self._start_slots(is_stalled=True)
+            if self._oldest_ready() is not None and self._limiter.available_tokens > 0 and not self._is_closed():
+                self._worth_a_look.set()
 
     # -- timeouts ---------------------------------------------------------------------------------------
 
     async def _watch_timeouts(self) -> None:
         """Give up threads that are `orphan_after_s` past their timeouts: their slots are gone."""
         while True:
-            await trio.sleep(0.25)
+            await trio.sleep(WATCH_EVERY_S)
             now = self._clocks.monotonic()
             for slot in list(self._running):
                 held = slot.current
                 if held is None or held.is_async or held.deadline is None or now < held.deadline + self._orphan_after_s:
                     continue
-                self._orphan(slot, held)
+                if slot.orphan(held):
+                    self._orphan(slot, held)
 
-    def _orphan(self, slot: _Slot, held: HeldDelivery) -> None:
-        slot.is_orphaned = True
+    def _orphan(self, slot: Slot, held: HeldDelivery) -> None:
         self._orphaned += 1
         slot.scope.cancel()
         self._finish(held, self._failed(held, JobTimeout(f"the handler of {held.kind!r} did not end at its timeout")))
@@ -437,7 +512,7 @@ class Executor:
         )
         self._after_change()
 
-    def _orphan_ended(self, slot: _Slot) -> None:
+    def _orphan_ended(self, slot: Slot) -> None:
         self._orphaned -= 1
         self._limiter.release_on_behalf_of(slot)
         self._after_change()
@@ -450,21 +525,34 @@ class Executor:
         **Cancellation**: what still runs goes on; release it with `release_running`.
         """
         self._is_draining = True
-        self.release_ready("released")
+        self._given_back += self.release_ready("released")
         while self._running:
             await self.wait_changed()
 
     def release_running(self) -> int:
-        """Give back what still runs: another worker may start it at once, and our writes are fenced."""
+        """Give back what still runs: another worker may start it at once, and our writes are fenced.
+
+        Its `check` raises from now on, async handlers are cancelled; returns how many.
+        """
         count = 0
         for slot in list(self._running):
-            held, slot.is_released = slot.current, True
+            held = slot.give_up()
+            slot.scope.cancel()
             if held is not None:
                 held.lost = True
                 self._settler.submit(held, Release())
                 count += 1
+        self._given_back += count
         self._settler.wake()
         return count
+
+
+def _first(queue: deque[HeldDelivery]) -> HeldDelivery | None:
+    """Return the first without taking it; another thread may take the last one at any moment."""
+    try:
+        return queue[0]
+    except IndexError:
+        return None
 
 
 def _pop(queue: deque[HeldDelivery]) -> HeldDelivery | None:

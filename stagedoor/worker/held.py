@@ -1,9 +1,10 @@
 """What this process holds: one object per delivery, from the claim to the settle.
 
-The register is read and written by the trio thread and by handler threads. It
-relies on single dict operations being atomic, with and without the GIL.
+The register is changed by the trio thread alone, and read by others too: they
+rely on single dict operations being atomic, with and without the GIL.
 """
 
+import itertools
 from collections.abc import Sequence
 
 from stagedoor.core.entry import Claimed
@@ -19,18 +20,22 @@ class HeldDelivery:
 
     Lives from the claim until its outcome is written or refused. *tenure* is
     replaced when the same entry is handed to us again (see `Register.add`).
+    *number* tells claims in order; *was_refused* that `check` said to stop.
     """
 
     __slots__ = (
-        "_standing", "body_gone", "claimed", "deadline", "job", "lost", "run_s", "spec", "started_at", "tenure",
+        "_standing", "body_gone", "claimed", "deadline", "job", "lost", "number", "run_s", "spec", "started_at",
+        "tenure", "was_refused",
     )  # fmt: skip
 
-    def __init__(self, claimed: Claimed, standing: Standing) -> None:
+    def __init__(self, claimed: Claimed, standing: Standing, number: int = 0) -> None:
         self.claimed = claimed
+        self.number = number
         self.tenure: Tenure = claimed.tenure
         self.job: Job | None = None
         self.spec: HandlerSpec | None = None
         self.lost = False
+        self.was_refused = False
         self.body_gone = False
         self.started_at: float | None = None
         self.deadline: float | None = None
@@ -68,6 +73,7 @@ class HeldDelivery:
             JobTimeout: the kind's timeout has passed. Stop; the attempt has failed.
         """
         if self.lost or self._standing.is_cut_off():
+            self.was_refused = True
             raise LeaseLost(f"entry {self.tenure.entry_id}: the tenure has lapsed")
         if self.deadline is not None and self._standing.now() > self.deadline:
             raise JobTimeout(f"entry {self.tenure.entry_id}: the timeout of {self.kind!r} has passed")
@@ -79,6 +85,7 @@ class Register:
     def __init__(self, standing: Standing) -> None:
         self._standing = standing
         self._held: dict[tuple[Stream, str], HeldDelivery] = {}
+        self._numbers = itertools.count()
 
     def __len__(self) -> int:
         return len(self._held)
@@ -93,16 +100,28 @@ class Register:
         """
         known = self._held.get(claimed.tenure.entry)
         if known is not None:
+            if claimed.crash_log:
+                known.claimed = claimed
             known.tenure = claimed.tenure
             known.lost = False
             return None
-        held = HeldDelivery(claimed, self._standing)
+        held = HeldDelivery(claimed, self._standing, next(self._numbers))
         self._held[claimed.tenure.entry] = held
         return held
 
     def remove(self, held: HeldDelivery) -> None:
-        """Let go of it; harmless when it is gone already."""
-        self._held.pop(held.tenure.entry, None)
+        """Let go of it; harmless when it is gone already, also when its entry is in hand anew."""
+        if self.holds(held):
+            del self._held[held.tenure.entry]
+
+    def holds(self, held: HeldDelivery) -> bool:
+        """Return whether this delivery is still in hand."""
+        return self._held.get(held.tenure.entry) is held
+
+    def lose_everything(self) -> None:
+        """Note that all tenures have lapsed: another process has our name."""
+        for held in self.everything():
+            held.lost = True
 
     def everything(self) -> list[HeldDelivery]:
         """Return all of them, oldest claim first."""

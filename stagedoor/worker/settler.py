@@ -13,7 +13,10 @@ import attrs
 import trio
 
 from stagedoor.broker import Answer, Deliveries, Settlement
+from stagedoor.broker.deliveries import Answers
+from stagedoor.core.backoff import exponential_s
 from stagedoor.core.outcome import Dead, Outcome, Release, RetryLater, Settled, UnknownKind
+from stagedoor.errors import BrokerError, BrokerUnavailable, GroupMissing, NameTaken
 from stagedoor.events import DeliverySettled, EntriesReturned, EventStream, SettleRefused, TenureLost
 from stagedoor.worker.held import HeldDelivery, Register
 from stagedoor.worker.weather import Weather
@@ -22,12 +25,15 @@ MOST_PER_BATCH = 500
 MOST_BYTES = 1024 * 1024
 """A script this large takes Redis some 6 ms (measured: 78,000 entries a second); others wait no longer."""
 REFUSED_PAUSE_S = 1.0
+LONGEST_REFUSED_PAUSE_S = 30.0
 
 
-@attrs.frozen
+@attrs.define
 class _Owed:
     held: HeldDelivery
     outcome: Outcome
+    why: str = "released"
+    refusals: int = 0
 
 
 class Settler:
@@ -50,6 +56,7 @@ class Settler:
         self._wall_clock = wall_clock
         self._on_delayed = on_delayed
         self._owed: deque[_Owed] = deque()
+        self._refused: list[tuple[float, _Owed]] = []
         self._in_flight = 0
         self._batch = 0
         self._work = trio.Event()
@@ -59,11 +66,17 @@ class Settler:
     @property
     def owed(self) -> int:
         """Outcomes that are not written yet."""
-        return len(self._owed) + self._in_flight
+        return len(self._owed) + self._in_flight + len(self._refused)
 
-    def submit(self, held: HeldDelivery, outcome: Outcome) -> None:
-        """Owe an outcome; may be called from any thread, but only the trio thread's `wake` starts the writing."""
-        self._owed.append(_Owed(held, outcome))
+    def submit(self, held: HeldDelivery, outcome: Outcome, *, why: str = "released") -> None:
+        """Owe an outcome; may be called from any thread, but only the trio thread's `wake` starts the writing.
+
+        Args:
+            held: the delivery.
+            outcome: what becomes of it.
+            why: for a `Release`, what the event of its return says.
+        """
+        self._owed.append(_Owed(held, outcome, why))
 
     def wake(self) -> None:
         """Start writing what is owed; call it in the trio thread after `submit`."""
@@ -76,17 +89,26 @@ class Settler:
         """
         task_status.started()
         while True:
-            await self._work.wait()
-            self._work = trio.Event()
+            await self._wait_for_work()
             while self._owed:
                 await self.settle_once()
             async with self._idle:
                 self._idle.notify_all()
 
+    async def _wait_for_work(self) -> None:
+        """Wait until something is owed, or the next refused outcome is to be tried again."""
+        with trio.move_on_at(min((at for at, _owed in self._refused), default=float("inf"))):
+            await self._work.wait()
+        self._work = trio.Event()
+        now = trio.current_time()
+        self._owed.extend(owed for at, owed in self._refused if at <= now)
+        self._refused = [(at, owed) for at, owed in self._refused if at > now]
+
     async def wait_idle(self) -> None:
-        """Wait until nothing is owed."""
+        """Wait until everything is written but what Redis has refused."""
+        self.wake()
         async with self._idle:
-            while self.owed:
+            while self._owed or self._in_flight:
                 await self._idle.wait()
 
     async def settle_once(self) -> None:
@@ -95,7 +117,7 @@ class Settler:
         self._in_flight = len(batch)
         try:
             await self._settle([owed for owed in batch if not isinstance(owed.outcome, Release | Settled)])
-            await self._release([owed.held for owed in batch if isinstance(owed.outcome, Release)])
+            await self._release([owed for owed in batch if isinstance(owed.outcome, Release)])
             for owed in batch:
                 if isinstance(owed.outcome, Settled):
                     self._report(owed)
@@ -117,32 +139,63 @@ class Settler:
             return
         self._batch += 1
         settlements = [_settlement(owed) for owed in batch]
-        reply = await self._weather.call(
-            "settle", self._deliveries.settle, self._batch, settlements, limiter=self._limiter
-        )
+        reply = await self._call(settlements)
+        if isinstance(reply, Answers):
+            self._heed(batch, settlements, reply)
+        elif len(batch) == 1:
+            self._set_aside(batch[0], str(reply))
+        else:
+            # One of them did it: alone, each answers for itself.
+            for owed in batch:
+                await self._settle([owed])
+
+    async def _call(self, settlements: Sequence[Settlement]) -> Answers | BrokerError:
+        """Return the answers, or the error of a Redis that serves but will not have this batch."""
+
+        def settle(batch: int) -> Answers | BrokerError:
+            try:
+                return self._deliveries.settle(batch, settlements)
+            except (BrokerUnavailable, GroupMissing, NameTaken):
+                raise
+            except BrokerError as error:
+                return error
+
+        return await self._weather.call("settle", settle, self._batch, limiter=self._limiter, abandon=True)
+
+    def _heed(self, batch: Sequence[_Owed], settlements: Sequence[Settlement], reply: Answers) -> None:
         problems = iter(reply.problems)
-        refused = []
-        for owed, answer in zip(batch, reply.answers, strict=True):
+        for owed, settlement, answer in zip(batch, settlements, reply.answers, strict=True):
             if answer is Answer.FAILED:
-                refused.append(owed)
-                self._events.emit(SettleRefused(entry_id=owed.held.tenure.entry_id, problem=next(problems, "")))
+                self._set_aside(owed, next(problems, ""))
+            elif answer is Answer.LOST and owed.held.tenure != settlement.tenure:
+                # Handed to us again while this was under way: it is owed under the new tenure.
+                self._owed.append(owed)
             else:
                 self._report(owed, lost=answer is Answer.LOST)
         if reply.next_due_s is not None:
             self._on_delayed(reply.next_due_s)
-        if refused:
-            self._owed.extend(refused)
-            await trio.sleep(REFUSED_PAUSE_S)
 
-    async def _release(self, batch: Sequence[HeldDelivery]) -> None:
-        if not batch:
-            return
+    def _set_aside(self, owed: _Owed, problem: str) -> None:
+        """Try it again later, out of the way of the others; one event for each delivery."""
+        pause_s = exponential_s(owed.refusals + 1, REFUSED_PAUSE_S, LONGEST_REFUSED_PAUSE_S)
+        if owed.refusals == 0:
+            self._events.emit(SettleRefused(entry_id=owed.held.tenure.entry_id, problem=problem))
+        owed.refusals += 1
+        self._refused.append((trio.current_time() + pause_s, owed))
+
+    async def _release(self, batch: Sequence[_Owed]) -> None:
+        for why in dict.fromkeys(owed.why for owed in batch):
+            await self._release_for(why, [owed.held for owed in batch if owed.why == why])
+
+    async def _release_for(self, why: str, batch: Sequence[HeldDelivery]) -> None:
         claimed = [attrs.evolve(held.claimed, tenure=held.tenure) for held in batch]
-        count = await self._weather.call("release", self._deliveries.release, claimed, limiter=self._limiter)
+        count = await self._weather.call(
+            "release", self._deliveries.release, claimed, limiter=self._limiter, abandon=True
+        )
         for held in batch:
             self._register.remove(held)
         if count:
-            self._events.emit(EntriesReturned(why="released", count=count))
+            self._events.emit(EntriesReturned(why=why, count=count))
 
     def _report(self, owed: _Owed, *, lost: bool = False) -> None:
         held = owed.held
