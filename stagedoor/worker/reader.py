@@ -11,14 +11,19 @@ import trio
 
 from stagedoor.broker import Deliveries
 from stagedoor.broker.deliveries import ReadReply
-from stagedoor.errors import BrokerUnavailable, GroupMissing
+from stagedoor.core.backoff import exponential_s
+from stagedoor.errors import BrokerError, NameTaken
 from stagedoor.events import EntriesReturned, EntryTrimmed, EventStream
 from stagedoor.worker.executor import Executor
 from stagedoor.worker.held import Register
-from stagedoor.worker.weather import Weather
+from stagedoor.worker.weather import FIRST_PAUSE_S, LONGEST_PAUSE_S, Weather
 
 UNBLOCK_EVERY_S = 0.02
 """One CLIENT UNBLOCK can arrive before the read it should end: 24 of 60 did (measured), repeated ones none."""
+GIVE_UP_S = 1.0
+"""When the process is about to end: a read that has not returned after this many seconds is left behind."""
+WAIT_MARGIN_S = 10.0
+"""Past the end of a blocked read: longer than the socket's timeout, which should end it before."""
 JOBS_SHARE = 8
 """One slot in eight is kept for jobs, so that endless flows cannot starve tickets."""
 READ_AHEAD_COUNT = 100
@@ -51,21 +56,28 @@ class Reader:
         self._limiter = trio.CapacityLimiter(1)
         self._unblock_limiter = trio.CapacityLimiter(1)
         self._is_stopping = False
+        self._ended = trio.Event()
         self._poked = trio.Event()
         self._reply_was_lost = False
+        self._strays = 0
         self._single_reads = 0
+        self._wait_failures = 0
         self.last_round_trip_at = clock()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Claim entries until `stop`.
 
-        **Cancellation**: a read under way is ended on Redis and its entries are accepted first;
-        what was accepted stays held.
+        **Cancellation**: a blocked read is ended on Redis and its entry is accepted first; what
+        another read under way has claimed is not known here and stays pending under our name.
+        Call `stop` and `wait_ended` before, and there is none. What was accepted stays held.
         """
         task_status.started()
-        while not self._is_stopping:
-            if await self._wait_for_room():
-                await self.read_once()
+        try:
+            while not self._is_stopping:
+                if await self._wait_for_room():
+                    await self.read_once()
+        finally:
+            self._ended.set()
 
     async def _wait_for_room(self) -> bool:
         """Wait until there is room or a stop; return whether to read."""
@@ -75,21 +87,26 @@ class Reader:
 
     async def read_once(self) -> None:
         """Claim what there is; block when there is nothing."""
-        if self._reply_was_lost:
-            await self._return_strays()
+        self._poked = trio.Event()
         reply = await self._weather.call(
-            "read", self._read, self._limit(), limiter=self._limiter, on_failure=self._note_lost_reply
+            "read", self._read, self._limit(), limiter=self._limiter, on_failure=self._note_lost_reply, abandon=True
         )
+        self._report_strays()
         self._accept(reply)
-        if not reply.claimed and not self._is_stopping:
+        # Whoever has poked since the read began may know of what came too late for it.
+        if not reply.claimed and not self._poked.is_set() and not self._is_stopping:
             await self._wait()
 
     def _limit(self) -> int:
-        room = self._executor.room()
-        most = READ_AHEAD_COUNT if room > self._read_count else self._read_count
-        return max(1, min(room, most))
+        most = READ_AHEAD_COUNT if self._executor.is_reading_ahead else self._read_count
+        return max(1, min(self._executor.room(), most))
 
     def _read(self, limit: int) -> ReadReply:
+        """Read, after a lost reply only once what it may have claimed is back in the pool; runs in a thread."""
+        if self._reply_was_lost:
+            # What Redis says is ours and we do not know.
+            self._strays += self._deliveries.stray(self._register.tenures())
+            self._reply_was_lost = False
         return self._deliveries.read(limit, for_jobs=self._for_jobs(limit))
 
     def _for_jobs(self, limit: int) -> int:
@@ -100,34 +117,69 @@ class Reader:
         return int(self._single_reads % JOBS_SHARE == 0)
 
     async def _wait(self) -> None:
-        """Block for one entry and accept it; an error counts as nothing read, for the next read meets it too."""
-        self._poked = trio.Event()
-        done = trio.Event()
+        """Block for one entry and accept it; an error counts as nothing read."""
+        ended = trio.Event()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._unblock_when_poked, done)
-            self._accept(await self._wait_shielded())
-            done.set()
-            nursery.cancel_scope.cancel()
-
-    async def _wait_shielded(self) -> ReadReply:
-        # Bounded by the socket's timeout of block_ms + 2 s, and ended within 20 ms by a poke or a cancellation.
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + self._block_ms / 1000 + 10):
+            blocked = trio.CancelScope(shield=True, deadline=self._latest_end())
+            nursery.start_soon(self._unblock_when_poked, ended, blocked)
             try:
-                return await trio.to_thread.run_sync(self._deliveries.wait, self._block_ms, limiter=self._limiter)
-            except (BrokerUnavailable, GroupMissing):
-                self._note_lost_reply()
-        return ReadReply(())
+                with blocked:
+                    await self._block()
+            finally:
+                ended.set()
+            nursery.cancel_scope.cancel()
+        if blocked.cancelled_caught:
+            self._note_lost_reply()
+        if self._wait_failures:
+            await self._pause_after_failure()
 
-    async def _unblock_when_poked(self, done: trio.Event) -> None:
+    def _latest_end(self) -> float:
+        return trio.current_time() + self._block_ms / 1000 + WAIT_MARGIN_S
+
+    async def _block(self) -> None:
+        """Block in a thread; it is left behind only when its scope is cancelled, at its deadline or a hopeless stop."""
+        try:
+            reply = await trio.to_thread.run_sync(
+                self._deliveries.wait, self._block_ms, limiter=self._limiter, abandon_on_cancel=True
+            )
+        except NameTaken:
+            raise
+        except BrokerError as error:
+            self._note_lost_reply()
+            self._wait_failures += 1
+            if self._wait_failures > 1:
+                # The first may be the end of a connection that is made anew; the read after it meets the rest.
+                self._weather.note_bad("wait", error)
+        else:
+            self._wait_failures = 0
+            self._weather.note_good("wait")
+            self._accept(reply)
+
+    async def _pause_after_failure(self) -> None:
+        """Not the blocked read alone may fail at once and for long (no more connections allowed, say)."""
+        with trio.move_on_after(exponential_s(self._wait_failures, FIRST_PAUSE_S, LONGEST_PAUSE_S)):
+            await self._poked.wait()
+
+    async def _unblock_when_poked(self, ended: trio.Event, blocked: trio.CancelScope) -> None:
+        is_last = True
         try:
             await self._poked.wait()
+            is_last = self._is_stopping
         finally:
             # Also when cancelled: the read must end before this process may.
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + self._block_ms / 1000 + 10):
-                while not done.is_set():
-                    await trio.to_thread.run_sync(self._deliveries.unblock, limiter=self._unblock_limiter)
-                    with trio.move_on_after(UNBLOCK_EVERY_S):
-                        await done.wait()
+            with trio.CancelScope(shield=True, deadline=self._latest_end()):
+                await self._unblock(ended, blocked, give_up_at=trio.current_time() + GIVE_UP_S if is_last else None)
+
+    async def _unblock(self, ended: trio.Event, blocked: trio.CancelScope, *, give_up_at: float | None) -> None:
+        while not ended.is_set():
+            await trio.to_thread.run_sync(
+                self._deliveries.unblock, limiter=self._unblock_limiter, abandon_on_cancel=True
+            )
+            with trio.move_on_after(UNBLOCK_EVERY_S):
+                await ended.wait()
+            if give_up_at is not None and trio.current_time() >= give_up_at:
+                blocked.cancel()
+                return
 
     def _accept(self, reply: ReadReply) -> None:
         self.last_round_trip_at = self._clock()
@@ -139,13 +191,10 @@ class Reader:
     def _note_lost_reply(self) -> None:
         self._reply_was_lost = True
 
-    async def _return_strays(self) -> None:
-        """After a lost reply: what Redis says is ours and we do not know goes to the pool."""
-        held = self._register.tenures()
-        count = await self._weather.call("stray", self._deliveries.stray, held, limiter=self._limiter)
-        self._reply_was_lost = False
-        if count:
-            self._events.emit(EntriesReturned(why="stray", count=count))
+    def _report_strays(self) -> None:
+        strays, self._strays = self._strays, 0
+        if strays:
+            self._events.emit(EntriesReturned(why="stray", count=strays))
 
     def poke(self) -> None:
         """End the blocked read, if there is one: there is something in the pool, or room has changed."""
@@ -156,3 +205,7 @@ class Reader:
         self._is_stopping = True
         self._poked.set()
         self._executor.note_change()
+
+    async def wait_ended(self) -> None:
+        """Wait until `run` has returned: nothing is claimed any more."""
+        await self._ended.wait()
