@@ -43,9 +43,11 @@ class Promoter:
         """
         task_status.started()
         while True:
+            # What is delayed from here on may have come too late for the answer, and asks for itself.
+            self._wake_at = float("inf")
             wait_s = await self.promote_once()
             self._on_tick()
-            self._wake_at = trio.current_time() + wait_s
+            self._wake_at = min(self._wake_at, trio.current_time() + wait_s)
             while trio.current_time() < self._wake_at:
                 self._sooner = trio.Event()
                 with trio.move_on_at(self._wake_at):
@@ -53,7 +55,7 @@ class Promoter:
 
     async def promote_once(self) -> float:
         """Promote once; return how many seconds to sleep before the next time."""
-        promoted = await self._weather.call("promote", self._deliveries.promote, limiter=self._limiter)
+        promoted = await self._weather.call("promote", self._deliveries.promote, limiter=self._limiter, abandon=True)
         if promoted.moved or promoted.broken:
             self._events.emit(JobsPromoted(count=promoted.moved, broken=promoted.broken))
         if promoted.pool:
