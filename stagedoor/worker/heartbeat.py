@@ -31,6 +31,8 @@ class Heartbeat:
         self._events = events
         self._every_s = every_s
         self._limiter = trio.CapacityLimiter(1)
+        self._stopping = trio.Event()
+        self._ended = trio.Event()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Renew for ever.
@@ -38,27 +40,41 @@ class Heartbeat:
         **Cancellation**: safe anywhere; what is no longer renewed is taken over after its idle time.
         """
         task_status.started()
-        while True:
-            await trio.sleep(self._every_s)
-            await self.renew_once()
+        try:
+            while not self._stopping.is_set():
+                with trio.move_on_after(self._every_s):
+                    await self._stopping.wait()
+                    break
+                await self.renew_once()
+        finally:
+            self._ended.set()
+
+    async def stop(self) -> None:
+        """End `run`; returns when no call of it is under way any more."""
+        self._stopping.set()
+        await self._ended.wait()
 
     async def renew_once(self) -> None:
         """Renew everything held."""
         everything = self._register.everything()
         for start in range(0, len(everything), MOST_PER_CALL):
             page = everything[start : start + MOST_PER_CALL]
+            tenures = [held.tenure for held in page]
             answers = await self._weather.call(
                 "renew",
                 self._deliveries.renew,
-                [held.tenure for held in page],
+                tenures,
                 limiter=self._limiter,
                 on_failure=self._standing.failed,
+                abandon=True,
             )
-            for held, answer in zip(page, answers, strict=True):
-                self._note(held, answer)
+            for held, tenure, answer in zip(page, tenures, answers, strict=True):
+                # What was settled meanwhile, or was handed to us anew, is not lost.
+                if self._register.holds(held) and held.tenure == tenure:
+                    self._note(held, answer)
 
     def _note(self, held: HeldDelivery, answer: Renewal) -> None:
-        if answer is Renewal.LOST and not held.lost and self._is_still_held(held):
+        if answer is Renewal.LOST and not held.lost:
             held.lost = True
             self._events.emit(
                 TenureLost(kind=held.kind, entry_id=held.tenure.entry_id, deliveries=held.tenure.deliveries, at="renew")
@@ -66,7 +82,3 @@ class Heartbeat:
         elif answer is Renewal.GONE and not held.body_gone:
             held.body_gone = True
             self._events.emit(EntryTrimmed(stream=held.tenure.stream.name.lower(), entry_id=held.tenure.entry_id))
-
-    def _is_still_held(self, held: HeldDelivery) -> bool:
-        """Whether it was not settled while the renewal was under way: then LOST means nothing."""
-        return held in self._register.everything()

@@ -27,6 +27,10 @@ class Liveness:
         self._weather = weather
         self._every_s = every_s
         self._limiter = trio.CapacityLimiter(1)
+        self._sooner = trio.Event()
+        self._is_stopping = False
+        self._ended = trio.Event()
+        self._sent_at = 0.0
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Beat for ever.
@@ -37,14 +41,32 @@ class Liveness:
             NameTaken: another process has the name: this one owns nothing any more.
         """
         task_status.started()
-        while True:
-            await self.beat_once()
-            await trio.sleep(self._every_s)
+        try:
+            while not self._is_stopping:
+                self._sooner = trio.Event()
+                await self.beat_once()
+                with trio.move_on_after(self._every_s):
+                    await self._sooner.wait()
+        finally:
+            self._ended.set()
+
+    def beat_now(self) -> None:
+        """Let the next beat come at once: there is something to say that must not wait."""
+        self._sooner.set()
+
+    async def stop(self) -> None:
+        """End `run`; returns when no call of it is under way any more, which would write the record anew."""
+        self._is_stopping = True
+        self._sooner.set()
+        await self._ended.wait()
 
     async def beat_once(self) -> None:
         """Beat once."""
-        await self._weather.call("beat", self._beat, limiter=self._limiter, on_failure=self._standing.failed)
-        self._standing.beat_succeeded()
+        await self._weather.call(
+            "beat", self._beat, limiter=self._limiter, on_failure=self._standing.failed, abandon=True
+        )
+        self._standing.beat_succeeded(self._sent_at)
 
     def _beat(self) -> None:
+        self._sent_at = self._standing.now()
         self._deliveries.beat(self._pulse())

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import trio
 
-from stagedoor.broker import Deliveries, Trimmed
+from stagedoor.broker import Deliveries, Reclaimed, Swept, Trimmed
 from stagedoor.events import EntriesReclaimed, EntryTrimmed, EventStream, WorkerSwept
 from stagedoor.worker.standing import Standing
 from stagedoor.worker.weather import Weather
@@ -54,12 +54,12 @@ class Reclaimer:
                 continue
             await self.sweep_once()
             if trio.current_time() >= next_reclaim_at and self._standing.may_judge():
-                await self.reclaim_once()
                 next_reclaim_at = trio.current_time() + self._jittered(self._reclaim_every_s)
+                await self.reclaim_once()
 
     async def sweep_once(self) -> None:
-        """Sweep once."""
-        swept = await self._weather.call("sweep", self._deliveries.sweep, limiter=self._limiter)
+        """Sweep once, if we may."""
+        swept = await self._judge("sweep", self._deliveries.sweep, Swept())
         for worker, entries, crashed in swept.workers:
             self._events.emit(WorkerSwept(worker=worker, entries=entries, crashed=crashed))
         self._report(swept.trimmed)
@@ -67,12 +67,23 @@ class Reclaimer:
             self._on_moved()
 
     async def reclaim_once(self) -> None:
-        """Walk both pending lists once, to their ends."""
-        reclaimed = await self._weather.call("reclaim", self._deliveries.reclaim, limiter=self._limiter)
+        """Walk both pending lists once, to their ends, if we may."""
+        reclaimed = await self._judge("reclaim", self._deliveries.reclaim, Reclaimed())
         self._report(reclaimed.trimmed)
         if reclaimed.moved:
             self._events.emit(EntriesReclaimed(count=reclaimed.moved))
             self._on_moved()
+
+    async def _judge[T](self, name: str, judge: Callable[[], T], nothing: T) -> T:
+        """Make a call that robs others, and ask again before each repetition of it whether we may.
+
+        One that has outlasted an outage would be the first after it, when nobody has beaten yet.
+        """
+
+        def judge_if_allowed() -> T:
+            return judge() if self._standing.may_judge() else nothing
+
+        return await self._weather.call(name, judge_if_allowed, limiter=self._limiter, abandon=True)
 
     def _report(self, trimmed: tuple[Trimmed, ...]) -> None:
         for entry in trimmed:

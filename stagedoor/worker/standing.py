@@ -19,12 +19,16 @@ class Standing:
         self._last_beat_at: float | None = None
         self._good_since: float | None = None
 
-    def beat_succeeded(self) -> None:
-        """Note a beat; after a gap of a TTL (a freeze, an outage) the good time starts anew."""
-        now = self.now()
-        if self._last_beat_at is None or now - self._last_beat_at > self._ttl_s or self._good_since is None:
-            self._good_since = now
-        self._last_beat_at = now
+    def beat_succeeded(self, sent_at: float) -> None:
+        """Note a beat; after a gap of a TTL (a freeze, an outage) the good time starts anew.
+
+        Args:
+            sent_at: when it was sent. That is what Redis has at best; a process that freezes between
+                the reply and this call must not take the beat for a fresh one.
+        """
+        if self._last_beat_at is None or sent_at - self._last_beat_at > self._ttl_s or self._good_since is None:
+            self._good_since = sent_at
+        self._last_beat_at = sent_at
 
     def failed(self) -> None:
         """Note that a beat or a renewal did not go through."""
