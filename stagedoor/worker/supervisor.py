@@ -17,6 +17,7 @@ import signal
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 import attrs
 import trio
@@ -24,10 +25,11 @@ import trio
 from stagedoor.broker import Deliveries, Identity, Pulse
 from stagedoor.core.handler import HandlerSpec
 from stagedoor.core.outcome import Limits
-from stagedoor.errors import NameTaken
+from stagedoor.errors import BrokerError, NameTaken
 from stagedoor.events import EventStream, Warned, WorkerStarted, WorkerStopped, WorkerStopping
 from stagedoor.settings import Settings
 from stagedoor.worker.executor import Clocks, Executor, MakeContext, is_gil_enabled
+from stagedoor.worker.groups import leaves
 from stagedoor.worker.heartbeat import Heartbeat
 from stagedoor.worker.held import Register
 from stagedoor.worker.liveness import Liveness
@@ -41,6 +43,12 @@ from stagedoor.worker.weather import Weather
 
 RELEASE_S = 2.0
 """The end of the grace that is kept for releasing what could not finish."""
+RETIRE_S = 0.5
+"""The end of that which is kept for giving up the name; it is the least that matters."""
+MARGIN_S = 0.5
+"""Before the deadline at which the process is ended: time to leave by itself."""
+END_READ_S = 1.0
+"""How long a stop waits for the read under way: longer than Redis ever takes when it answers at all."""
 
 
 class ExitCode(enum.IntEnum):
@@ -53,11 +61,16 @@ class ExitCode(enum.IntEnum):
 
 
 class StopRequest:
-    """Somebody wants the worker to stop; asking a second time means at once."""
+    """Somebody wants the worker to stop; asking a second time means at once.
+
+    *asked_at* is trio's time of the first request: everything that a stop may take counts from there.
+    Belongs to the trio thread.
+    """
 
     def __init__(self) -> None:
         self._asked = trio.Event()
         self._hurried = trio.Event()
+        self.asked_at = float("inf")
         self.why = ""
         self.exit_code = ExitCode.OK
 
@@ -66,7 +79,7 @@ class StopRequest:
         if self._asked.is_set():
             self._hurried.set()
             return
-        self.why, self.exit_code = why, exit_code
+        self.why, self.exit_code, self.asked_at = why, exit_code, trio.current_time()
         self._asked.set()
 
     @property
@@ -183,11 +196,10 @@ class _Worker:
         self._stop = stop
         self._events = events
         self._is_marked_stopping = False
-        self._released = 0
         self._join_limiter = trio.CapacityLimiter(1)
         standing = Standing(settings.liveness_ttl_s, clocks.monotonic)
         self._register = Register(standing)
-        self._weather = Weather(events=events, ensure_groups=deliveries.ensure_groups, rng=rng)
+        self._weather = Weather(events=events, ensure_groups=deliveries.ensure_groups, rng=rng, unavailable=BrokerError)
         self._settler = Settler(
             deliveries,
             register=self._register,
@@ -258,7 +270,7 @@ class _Worker:
     def _tick(self) -> None:
         """Twice a second: give back what turned out too slow to be read ahead, and count orphans."""
         self._executor.release_surplus()
-        if self._executor.orphaned * 2 >= self._settings.slots:
+        if self._executor.orphaned * 2 >= self._settings.slots and not self._stop.is_asked:
             self._stop.ask("half the slots hold threads that do not end", ExitCode.ORPHANED)
 
     async def run(
@@ -269,40 +281,50 @@ class _Worker:
     ) -> ExitCode:
         try:
             name = await self._join(check_server)
-            if name is None:
-                return self._stop.exit_code
-            async with trio.open_nursery() as outer:
-                await outer.start(self._liveness.run)
-                await outer.start(self._settler.run)
-                await outer.start(self._heartbeat.run)
-                async with trio.open_nursery() as middle:
-                    await middle.start(self._executor.run)
-                    await self._read_until_stopped(name, companions, task_status)
-                    await self._drain()
-                    middle.cancel_scope.cancel()
-                await self._leave(name)
-                outer.cancel_scope.cancel()
+            if name is not None:
+                await self._serve(name, companions, task_status)
         except BaseExceptionGroup as group:
-            error = _only(group)
-            if not isinstance(error, NameTaken):
-                raise error from None
-            self._events.emit(Warned(message=f"{error}; this one owns nothing any more and stops"))
+            errors = list(leaves(group))
+            if len(errors) == 1 and not isinstance(errors[0], NameTaken):
+                # The caller should see what happened, not in which nursery.
+                raise errors[0] from None
+            if not all(isinstance(error, NameTaken) for error in errors):
+                raise
+            self._register.lose_everything()
+            self._events.emit(Warned(message=f"{errors[0]}; this one owns nothing any more and stops"))
             return ExitCode.FAILED
         return self._stop.exit_code
+
+    async def _serve(
+        self, name: str, companions: tuple[Callable[[], Awaitable[None]], ...], task_status: trio.TaskStatus[str]
+    ) -> None:
+        async with trio.open_nursery() as outer:
+            await outer.start(self._liveness.run)
+            await outer.start(self._settler.run)
+            await outer.start(self._heartbeat.run)
+            async with trio.open_nursery() as middle:
+                await middle.start(self._executor.run)
+                await self._read_until_stopped(name, companions, task_status)
+                await self._drain()
+                # Before the cancellation: what does not heed it must not keep us from leaving in order.
+                await self._leave(name)
+                middle.cancel_scope.cancel()
+            outer.cancel_scope.cancel()
 
     async def _join(self, check_server: Callable[[], list[str]]) -> str | None:
         """Take a name once Redis answers; None when a stop was asked for before it did."""
         name: str | None = None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_cancel_after, self._stop.wait, nursery.cancel_scope)
-            for warning in await self._weather.call("info", check_server, limiter=self._join_limiter):
+            for warning in await self._call("info", check_server):
                 self._events.emit(Warned(message=warning))
-            await self._weather.call("ensure_groups", self._deliveries.ensure_groups, limiter=self._join_limiter)
-            name = await self._weather.call(
-                "join", self._deliveries.join, self._identity, self._pulse(), limiter=self._join_limiter
-            )
+            await self._call("ensure_groups", self._deliveries.ensure_groups)
+            name = await self._call("join", self._deliveries.join, self._identity, self._pulse())
             nursery.cancel_scope.cancel()
         return name
+
+    async def _call[T](self, name: str, function: Callable[..., T], *args: Any) -> T:
+        return await self._weather.call(name, function, *args, limiter=self._join_limiter, abandon=True)
 
     async def _read_until_stopped(
         self, name: str, companions: tuple[Callable[[], Awaitable[None]], ...], task_status: trio.TaskStatus[str]
@@ -325,51 +347,60 @@ class _Worker:
             task_status.started(name)
             await self._stop.wait()
             self._is_marked_stopping = True
+            self._liveness.beat_now()
             self._events.emit(
                 WorkerStopping(
                     worker=name, why=self._stop.why, held=len(self._register), grace_s=self._settings.grace_s
                 )
             )
             self._reader.stop()
+            with trio.move_on_after(END_READ_S):
+                await self._reader.wait_ended()
             inner.cancel_scope.cancel()
 
     async def _drain(self) -> None:
-        """Say that we stop, finish what runs, release what cannot finish in time."""
-        deadline = trio.current_time() + self._settings.grace_s - RELEASE_S
-        with trio.CancelScope(deadline=deadline) as scope:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(_cancel_after, self._stop.wait_hurried, scope)
-                nursery.start_soon(self._liveness.beat_once)
-                await self._executor.drain()
-                scope.cancel()
-        self._released = self._executor.release_running()
+        """Finish what runs, release what cannot finish in time."""
+        deadline = self._stop.asked_at + self._settings.grace_s - RELEASE_S
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_cancel_after, self._stop.wait_hurried, nursery.cancel_scope)
+            nursery.cancel_scope.deadline = deadline
+            await self._executor.drain()
+            nursery.cancel_scope.cancel()
+        self._executor.release_running()
 
     async def _leave(self, name: str) -> None:
         """Write what is owed and vanish; give up when Redis does not let us."""
-        with trio.move_on_after(RELEASE_S - 0.5):
-            await self._settler.wait_idle()
-            await self._weather.call("retire", self._deliveries.retire, limiter=self._join_limiter)
+        async with trio.open_nursery() as nursery:
+            scope = nursery.cancel_scope
+            scope.deadline = self._stop.asked_at + self._settings.grace_s - MARGIN_S
+            nursery.start_soon(self._hurry, scope, RELEASE_S - MARGIN_S)
+            with trio.move_on_at(scope.deadline - RETIRE_S) as writing:
+                nursery.start_soon(self._hurry, writing, RELEASE_S - MARGIN_S - RETIRE_S)
+                await self._settler.wait_idle()
+            # Outcomes are worth waiting for until the deadline; giving up the name properly is not.
+            scope.deadline = min(scope.deadline, trio.current_time() + RELEASE_S - MARGIN_S)
+            await self._liveness.stop()
+            await self._heartbeat.stop()
+            await self._call("retire", self._deliveries.retire)
+            scope.cancel()
         self._events.emit(
             WorkerStopped(
-                worker=name, released=self._released, owed=self._settler.owed, orphaned=self._executor.orphaned
+                worker=name,
+                released=self._executor.given_back,
+                owed=self._settler.owed,
+                orphaned=self._executor.orphaned,
             )
         )
+
+    async def _hurry(self, scope: trio.CancelScope, seconds: float) -> None:
+        """Once somebody asks for the second time, leave the scope that many seconds."""
+        await self._stop.wait_hurried()
+        scope.deadline = min(scope.deadline, trio.current_time() + seconds)
 
 
 async def _cancel_after(wait: Callable[[], Awaitable[None]], scope: trio.CancelScope) -> None:
     await wait()
     scope.cancel()
-
-
-def _only(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the error in nested groups of one; a group of several stays a group.
-
-    Nurseries wrap even a single error; the caller should see what happened, not where.
-    """
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error
 
 
 async def watch_signals(
@@ -378,22 +409,35 @@ async def watch_signals(
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Turn SIGTERM and SIGINT into stop requests, for as long as the process lives.
+    """Turn SIGTERM and SIGINT into stop requests, until cancelled.
 
     The receiver stays open through the whole drain: leaving it would restore the
-    default action, and the second SIGTERM would kill the draining process. The first
-    signal also starts the clock after which the process ends whatever its threads do.
+    default action, and the second SIGTERM would kill the draining process. A stop,
+    whoever asked for it, also starts the clock after which the process is ended
+    whatever its threads do.
     """
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        task_status.started()
-        async for number in signals:
-            if not stop.is_asked:
-                _end_process_after(grace_s)
-            stop.ask(signal.Signals(number).name)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_end_process_at_deadline, stop, grace_s)
+            task_status.started()
+            async for number in signals:
+                stop.ask(signal.Signals(number).name)
 
 
-def _end_process_after(seconds: float) -> None:
-    """End this process at its deadline: threads cannot be killed, a process can."""
-    timer = threading.Timer(seconds, os._exit, [int(ExitCode.FAILED)])
+async def _end_process_at_deadline(stop: StopRequest, grace_s: float) -> None:
+    """End this process at its deadline: threads cannot be killed, a process can.
+
+    A thread keeps the time, for the trio thread may be what hangs.
+    """
+    await stop.wait()
+    timer = threading.Timer(grace_s, _end_process, [stop])
     timer.daemon = True
     timer.start()
+    try:
+        await trio.sleep_forever()
+    finally:
+        timer.cancel()
+
+
+def _end_process(stop: StopRequest) -> None:
+    os._exit(int(stop.exit_code) or int(ExitCode.FAILED))
