@@ -6,6 +6,7 @@ Anything else proves nothing: then its beat decides.
 """
 
 import os
+import re
 import secrets
 import socket
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from stagedoor.broker import Identity
 
+_NUMBER = re.compile(r"[1-9][0-9]{0,17}", re.ASCII)
 _START_TIME_FIELD = 19
 """Field 22 of /proc/<pid>/stat, counted after the command in parentheses."""
 
@@ -36,9 +38,10 @@ def is_provably_gone(record: Mapping[str, str]) -> bool:
     if not boot_id or not namespace or boot_id != _boot_id() or namespace != _pid_namespace():
         return False
     pid, started = record.get("pid", ""), record.get("started", "")
-    if not pid.isdigit() or not started.isdigit() or started == "0":
+    if not _NUMBER.fullmatch(pid) or not _NUMBER.fullmatch(started):
         return False
-    return _start_time(int(pid)) != int(started)
+    found = _start_time(int(pid))
+    return found != int(started) if found is not None else not _is_there(int(pid))
 
 
 def _boot_id() -> str:
@@ -55,13 +58,24 @@ def _pid_namespace() -> str:
         return ""
 
 
+def _is_there(pid: int) -> bool:
+    """Return whether there may be such a process: /proc can hide other users' processes."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True
+
+
 def _start_time(pid: int) -> int | None:
-    """Return when a process started, in clock ticks since boot; None for no such process, or a dead one."""
+    """Return when a process started, in clock ticks since boot; 0 for a dead one, None where it cannot be seen."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
     except OSError:
         return None
     fields = stat.rpartition(")")[2].split()
     if fields[0] in {"Z", "X"}:
-        return None
+        return 0
     return int(fields[_START_TIME_FIELD])
