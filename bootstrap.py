@@ -454,7 +454,7 @@ def try_out(machine: Machine, candidate: Candidate) -> Verdict:
         stat = candidate.path.stat()
     except OSError as error:
         return Verdict(str(candidate.path), problem=f"{error.strerror}")
-    mark = f"{stat.st_mtime_ns} {stat.st_size} {candidate.is_demanded}"
+    mark = f"{stat.st_mtime_ns} {stat.st_size} {candidate.is_demanded} {system_mark()}"
     known = read_records(machine).get(str(candidate.path), {})
     if known.get("mark") == mark and Path(known["executable"]).exists():
         return Verdict(known["executable"], tuple(known["version"]), known["gil"])
@@ -464,6 +464,14 @@ def try_out(machine: Machine, candidate: Candidate) -> Verdict:
         record = {"mark": mark, "executable": verdict.executable, "version": verdict.version, "gil": verdict.has_gil}
         write_record(machine, str(candidate.path), record)
     return verdict
+
+
+def system_mark(release: Path = Path("/etc/os-release")) -> str:
+    """Return what changes when the system is upgraded, and with it the libraries that a build is linked to."""
+    try:
+        return str(release.stat().st_mtime_ns)
+    except OSError:
+        return ""
 
 
 def read_records(machine: Machine) -> dict[str, Any]:

@@ -180,7 +180,8 @@ def cover(session: nox.Session) -> None:
     env = without_settings()
     session.run("coverage", "run", "-m", "pytest", *session.posargs, env=env, interrupt_timeout=20)
     session.run("coverage", "combine", "--quiet")
-    session.run("coverage", "report")
+    # A part of the tests is not asked to reach what only the whole of them does.
+    session.run("coverage", "report", *(["--fail-under=0"] if session.posargs else []))
 
 
 @nox.session(python=PYTHON)

@@ -177,6 +177,17 @@ def test_a_good_interpreter_is_tried_once_and_again_when_its_file_changes(bare: 
     assert len(machine.calls) == 2
 
 
+def test_a_good_interpreter_is_tried_again_after_the_system_was_upgraded(
+    bare: FakeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = finished_build(bare, "3.14.7")
+    machine = replace(bare, answers={f"{built} -c": answer_of(str(built))})
+    bootstrap.find_interpreter(machine)
+    monkeypatch.setattr(bootstrap, "system_mark", lambda: "another release")
+    bootstrap.find_interpreter(machine)
+    assert len(machine.calls) == 2
+
+
 def test_records_that_were_cut_short_are_taken_for_none(bare: FakeMachine) -> None:
     bare.cache.mkdir()
     (bare.cache / "interpreters.json").write_text('{"/usr/bin/pyth')
