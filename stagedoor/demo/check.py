@@ -131,7 +131,7 @@ class CodeReader:
         if pages != 1:
             return f"has {pages} pages instead of one"
         # Upright and black on white, as it was drawn: looking for nothing else takes a tenth of the time.
-        wanted = zxingcpp.BarcodeFormat.QRCode
+        wanted = zxingcpp.barcode_formats_from_str("QRCode")
         found = zxingcpp.read_barcodes(image, formats=wanted, try_rotate=False, try_downscale=False, try_invert=False)
         codes = [code.text for code in found]
         if token not in codes:

@@ -180,7 +180,7 @@ SHOWS: tuple[Show, ...] = (
             Category(name="中正面席", amount_minor=5000, zone="中正面"),
         ),
         reduced="学生",
-        addons=(("番組冊子", 800),),
+        addons=(("パンフレット", 800),),
         given=("太郎", "花子", "健一", "さくら", "陽菜", "大翔", "美咲", "蓮"),
         family=("山田", "佐藤", "鈴木", "高橋", "渡辺", "小林", "齋藤"),
         family_first=True,

@@ -1,0 +1,160 @@
+"""Whole demos, with real processes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from stagedoor.demo.runner import Options, run_demo
+from stagedoor.demo.show import View
+from tests.demo.test_show import KEYS
+
+QUICK = {"liveness_ttl_s": "1", "beat_every_s": "0.2", "sweep_every_s": "0.2"}
+"""A killed worker is missed soon, so that the test is short."""
+
+
+class Recorder:
+    """A screen that keeps what it is shown."""
+
+    def __init__(self) -> None:
+        self.views: list[View] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def show(self, view: View) -> None:
+        self.views.append(view)
+
+
+def environment(redis_program: str) -> dict[str, str]:
+    path = os.pathsep.join([str(Path(redis_program).parent), os.environ.get("PATH", os.defpath)])
+    return os.environ | {"PATH": path}
+
+
+def processes_of(folder: Path) -> list[int]:
+    """Return the processes that were started for a demo in this folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            environ = (entry / "environ").read_bytes() if entry.name.isdigit() else b""
+        except OSError:
+            continue
+        if f"STAGEDOOR_TICKETS_DIR={folder}".encode() in environ:
+            found.append(int(entry.name))
+    return found
+
+
+@pytest.mark.process
+@pytest.mark.redis
+def test_a_demo_with_a_kill_loses_nothing_and_the_other_worker_takes_over(
+    redis_program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", environment(redis_program)["PATH"])
+    screen = Recorder()
+    options = Options(
+        orders=40, refund_share=0.3, kill=True, seed=5, slots=4, folder=tmp_path.resolve(), settings=QUICK
+    )
+    report, ending = run_demo(options, screen)
+    data = report.as_data()
+    assert (data["lost"], data["wrong"], report.checked.problems) == (0, 0, ())
+    assert (data["orders"], data["refunded"]) == (40, 12)
+    assert data["tickets_valid"] == data["pdf_files"] > 0
+    assert data["tickets_void"] > 0
+    assert data["recovery_s"] is not None
+    assert ending.killed_held >= 1
+    assert data["duplicate_runs"] >= 1, "what the killed worker ran has run again"
+    assert ending.example is not None
+    assert ending.example.read_bytes().startswith(b"%PDF-")
+    assert {view.phase for view in screen.views} >= {"Opening the house", "On sale", "Checking every ticket"}
+    assert processes_of(tmp_path.resolve()) == []
+
+
+@pytest.mark.process
+@pytest.mark.redis
+def test_json_is_one_object_on_stdout_and_nothing_else(redis_program: str, tmp_path: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "stagedoor", "demo", "--orders", "6", "--json", "--seed", "2"],
+        cwd=tmp_path,
+        env=environment(redis_program) | {"TMPDIR": str(tmp_path), "STAGEDOOR_REDIS_URL": "redis://nobody:1/"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert list(json.loads(run.stdout)) == KEYS
+    assert run.stdout.count("\n") == 1
+    assert list(tmp_path.iterdir()) == [], "the folder of a demo for programs is not kept"
+
+
+@pytest.mark.process
+@pytest.mark.redis
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_demo_that_is_interrupted_leaves_no_process_behind(
+    redis_program: str, tmp_path: Path, number: signal.Signals
+) -> None:
+    folder = tmp_path.resolve() / "demo"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "stagedoor", "demo", "--folder", str(folder)],
+        env=environment(redis_program),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while len(processes_of(folder / "tickets")) < 3:
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        process.send_signal(number)
+        said, _ = process.communicate(timeout=20)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 130, said
+    assert "Traceback" not in said
+    assert processes_of(folder / "tickets") == []
+
+
+def test_a_machine_without_a_redis_server_is_told_what_to_install(tmp_path: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "stagedoor", "demo"],
+        env=os.environ | {"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 2
+    assert "there is no redis-server and no valkey-server on PATH; install one" in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_an_installation_without_renderers_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib.metadata
+
+    from stagedoor.cli.demo import check_installed
+    from stagedoor.errors import ConfigurationError
+
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: ())
+    monkeypatch.setattr("stagedoor.broker.private_server.find_server", lambda: "/usr/bin/redis-server")
+    with pytest.raises(ConfigurationError, match=r"pip install 'stagedoor\[tickets\]'"):
+        check_installed()
+
+
+@pytest.mark.parametrize("words", [("--orders", "0"), ("--refund-share", "1.5"), ("--folder", ".")])
+def test_words_that_make_no_sense_are_refused_with_code_2(tmp_path: Path, words: tuple[str, str]) -> None:
+    (tmp_path / "something").touch()
+    run = subprocess.run(
+        [sys.executable, "-m", "stagedoor", "demo", *words], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 2, run.stderr
+    assert words[0] in run.stderr
