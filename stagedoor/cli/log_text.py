@@ -127,7 +127,7 @@ class _Filled(dict[str, _Word]):
 
 def _delivery(fields: Fields) -> str:
     """The canonical line of a delivery, in columns: what became of it, kind, order, attempt, times."""
-    outcome = str(fields.pop("outcome", "?"))
+    outcome = printable(str(fields.pop("outcome", "?")))
     word = {"retrylater": "retry", "unknownkind": "unknown", "release": "released"}.get(outcome, outcome)
     order = fields.pop("order_id", None)
     kind = printable(str(fields.pop("kind", None) or "malformed"))

@@ -201,8 +201,7 @@ def recorded_gil_warnings() -> Iterator[list[str]]:
 
 def is_gil_turned_on() -> bool:
     """Return whether a module has turned the GIL on: it could be off, and nobody has asked for it."""
-    asked_for = getattr(sys.flags, "gil", None) == 1
-    return _can_do_without() and not asked_for and _is_gil_enabled()
+    return _can_do_without() and not _is_asked_for() and _is_gil_enabled()
 
 
 def _gil_problems(modules: Sequence[str]) -> Iterator[str]:
@@ -238,6 +237,11 @@ def gil_notes() -> tuple[str, ...]:
 
 def _can_do_without() -> bool:
     return bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+
+
+def _is_asked_for() -> bool:
+    """Return whether PYTHON_GIL=1 or -X gil=1 asks for it."""
+    return getattr(sys.flags, "gil", None) == 1
 
 
 def _is_gil_enabled() -> bool:

@@ -1,0 +1,45 @@
+"""Text from elsewhere stays on its line, and lengths of time read as people say them."""
+
+import pytest
+
+from stagedoor.cli.text import printable, span
+
+
+@pytest.mark.parametrize(
+    "text,shown",
+    [
+        ("Zoë 東京 \u05d0", "Zoë 東京 \u05d0"),
+        ("a\nb", r"a\nb"),
+        ("a\x1b[31mb", r"a\x1b[31mb"),
+        ("a\x85b", r"a\x85b"),
+        ("a\u2028b\u2029c", r"a\u2028b\u2029c"),
+        ("a\u202eb", r"a\u202eb"),
+        ("a\u00a0b", r"a\xa0b"),
+        ("a\ud800b", r"a\ud800b"),
+        ("a\x00b", r"a\x00b"),
+    ],
+)
+def test_what_is_not_printable_is_written_as_an_escape(text: str, shown: str) -> None:
+    assert printable(text) == shown
+    assert printable(text).isprintable()
+
+
+def test_a_long_text_is_cut_and_says_so() -> None:
+    assert printable("x" * 1000, 10) == "x" * 9 + "…"
+    assert printable("x" * 10, 10) == "x" * 10
+
+
+@pytest.mark.parametrize(
+    "seconds,said",
+    [
+        (None, ""),
+        (0.00042, "420 µs"),
+        (0.0614, "61 ms"),
+        (4.21, "4.2 s"),
+        (300, "5 min"),
+        (7300, "2 h"),
+        (400_000, "5 d"),
+    ],
+)
+def test_a_length_of_time_is_said_in_its_unit(seconds: float | None, said: str) -> None:
+    assert span(seconds) == said
