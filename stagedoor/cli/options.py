@@ -4,6 +4,7 @@ A flag's text goes to `Settings.load` as it is, so that a bad one is named in th
 same words as a bad environment variable, and all of them at once.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from stagedoor.settings import FIELDS, PREFIX, Settings
 BOOK = ("orders_url", "tickets_dir")
 RELAY = ("redis_url", "namespace", "orders_url", "relay_every_ms", "stream_maxlen", "log_format")
 STATUS = ("redis_url", "namespace", "orders_url")
+MAX_ID = 2**63 - 1
 FEW = 8
 """Up to so many settings are one list in the help."""
 
@@ -46,6 +48,22 @@ LOG_LEVEL = click.option(
     show_default=True,
     help="What is told on stderr; debug also tells of each start.",
 )
+
+
+class IdType(click.ParamType):
+    """An id as everywhere else: digits without sign, space or leading zero, up to 2^63-1."""
+
+    name = "id"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number, or say what is wrong with it."""
+        text = str(value)
+        if re.fullmatch(r"[1-9][0-9]{0,18}", text, re.ASCII) is None or int(text) > MAX_ID:
+            self.fail(f"expected a number from 1 to {MAX_ID}, found {text[:40]!a}", param, ctx)
+        return int(text)
+
+
+ID = IdType()
 
 
 def flag_of(name: str) -> str:
