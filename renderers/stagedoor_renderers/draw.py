@@ -13,7 +13,7 @@ from stagedoor.errors import InvalidRequest
 from stagedoor_renderers import layout as model
 from stagedoor_renderers.kit import text as pipeline
 from stagedoor_renderers.kit.faces import Faces, Weight
-from stagedoor_renderers.kit.pen import Color, Pen
+from stagedoor_renderers.kit.pen import Color, Pen, number
 from stagedoor_renderers.kit.qr import QrTooSmall, qr_code
 from stagedoor_renderers.kit.scripts import has_right_to_left
 from stagedoor_renderers.kit.sheet import MM, Sheet
@@ -195,6 +195,8 @@ class Press:
                 _draw_shape(self._sheet.pen, box, self._layout)
             case model.Qr():
                 self._qr(box, content["token"])
+            case model.Picture():
+                self._turned(box, self._picture)
             case model.Text():
                 self._turned(box, lambda place: self._text(place, content))
             case model.Facts():
@@ -215,6 +217,19 @@ class Press:
                 f"position.token needs {small.needed_mm:g} mm"
             ) from None
         self._sheet.qr(box.x * MM, self._y(box.y + box.side), box.side * MM, code=code)
+
+    def _picture(self, box: model.Picture) -> None:
+        image = self._layout.images[box.image]
+        ratios = (box.w / image.width, box.h / image.height)
+        ratio = max(ratios) if box.fit == "cover" else min(ratios)
+        width, height = image.width * ratio, image.height * ratio
+        left = box.x + (box.w - width) * {"left": 0.0, "center": 0.5, "right": 1.0}[box.align]
+        bottom = box.y + box.h - (box.h - height) / 2
+        pen = self._sheet.pen
+        with pen.saved():
+            frame = (box.x * MM, self._y(box.y + box.h), box.w * MM, box.h * MM)
+            pen.draw(f"{' '.join(map(number, frame))} re W n")
+            self._sheet.image(left * MM, self._y(bottom), width * MM, height * MM, image=image)
 
     def _turned[P: model.Placed](self, box: P, draw: Callable[[P], None]) -> None:
         """Draw *box* turned clockwise about its middle; a quarter turn swaps its width and height."""
@@ -260,12 +275,12 @@ class Press:
             max_lines=box.lines,
             height=height * MM,
             leading=box.leading,
-            tracking=_tracking(words, box.tracking) * box.size / 1000,
+            tracking=_tracking(words, box.tracking),
             balanced=box.balanced,
         )
 
     def _facts(self, box: model.Facts, content: Mapping[str, str]) -> None:
-        for label, words, x, width in self._spread(box, content):
+        for label, words, x, width, size in self._spread(box, content):
             tracking = _tracking(label, box.label_tracking)
             head = self._setter.fit(
                 "regular",
@@ -273,15 +288,15 @@ class Press:
                 size=box.label_size,
                 floor=_LABEL_FLOOR,
                 width=width * MM,
-                tracking=tracking * box.label_size / 1000,
+                tracking=tracking,
             )
             self._lines(head, x, box.y, width, style=_Style(weight="regular", color=box.label_color, tracking=tracking))
             top = box.y + self._tall(head, "regular", 1.0) / MM + box.spacing
             block = self._setter.fit(
                 box.font,
                 words,
-                size=box.size,
-                floor=min(box.min_size, box.size),
+                size=size,
+                floor=min(box.min_size, size),
                 width=width * MM,
                 max_lines=box.lines,
                 height=max(0.0, box.y + box.h - top) * MM,
@@ -289,26 +304,31 @@ class Press:
             )
             self._lines(block, x, top, width, style=_Style(weight=box.font, color=box.color, leading=box.leading))
 
-    def _spread(self, box: model.Facts, content: Mapping[str, str]) -> Iterator[tuple[str, str, float, float]]:
-        """Yield the facts that are there: label, words, place and width."""
+    def _spread(self, box: model.Facts, content: Mapping[str, str]) -> Iterator[tuple[str, str, float, float, float]]:
+        """Yield the facts that are there: label, words, place, width, and the size of the words."""
         filled = [(fact, fact.text.fill(content)) for fact in box.items]
         shown = [(fact, words) for fact, words in filled if words]
         if not shown:
             return
-        labels = [self._cased(fact.label.fill(content), upper=box.upper) for fact, _ in shown]
-        widths = _shared(box, [fact for fact, _ in shown])
-        needed = [
-            self._setter.fit(box.font, words, size=box.size, floor=box.size, width=math.inf) for _, words in shown
-        ]
-        wide = [block.lines[0].width / MM for block in needed]
-        spare = box.w - box.gap * (len(shown) - 1) - sum(wide)
-        if box.lines == 1 and spare >= 0 and any(one > width for one, width in zip(wide, widths, strict=True)):
-            # One is too wide for its share, but all of them together are not: nobody has to shrink.
-            widths = [one + spare / len(wide) for one in wide]
+        widths, size = self._shared_out(box, shown)
         x = box.x
-        for (_, words), label, width in zip(shown, labels, widths, strict=True):
-            yield label, words, x, width
+        for (fact, words), width in zip(shown, widths, strict=True):
+            yield self._cased(fact.label.fill(content), upper=box.upper), words, x, width, size
             x += width + box.gap
+
+    def _shared_out(self, box: model.Facts, shown: Sequence[tuple[model.Fact, str]]) -> tuple[list[float], float]:
+        """Return the width of each fact, and the size of all: by their shares, or by their needs if one needs more."""
+        shares = _shares(box, [fact for fact, _ in shown])
+        needs = [self._wide(words, box.font, box.size) for _, words in shown]
+        if box.lines > 1 or all(need <= share for need, share in zip(needs, shares, strict=True)):
+            return shares, box.size
+        room = box.w - box.gap * (len(shown) - 1)
+        # They stay in one row and on one baseline, so they shrink together.
+        shrunk = min(1.0, room / sum(needs))
+        if box.size * shrunk < box.min_size:
+            return shares, box.size
+        spare = room - shrunk * sum(needs)
+        return [shrunk * need + spare / len(needs) for need in needs], math.floor(4 * box.size * shrunk) / 4
 
     def _wide(self, words: str, weight: Weight, size: float) -> float:
         """Return how wide *words* are on one line, in mm."""
@@ -382,7 +402,7 @@ class Press:
         return self._height - mm * MM
 
 
-def _shared(box: model.Facts, shown: Sequence[model.Fact]) -> list[float]:
+def _shares(box: model.Facts, shown: Sequence[model.Fact]) -> list[float]:
     """Return the width of each fact that is shown, by its share of the row."""
     counted = box.items if box.fixed else shown
     unit = (box.w - box.gap * (len(counted) - 1)) / sum(fact.share for fact in counted)

@@ -21,6 +21,7 @@ import attrs
 
 from stagedoor.errors import ConfigurationError
 from stagedoor_renderers.fields import FIELDS
+from stagedoor_renderers.kit.images import Image, ImageError, read_image
 from stagedoor_renderers.kit.pen import Color
 
 Align = Literal["left", "center", "right", "auto"]
@@ -135,7 +136,7 @@ def _fields(value: Any) -> tuple[str, ...]:
 def _numbers(value: Any) -> tuple[float, ...]:
     if not isinstance(value, list) or len(value) > 8:
         raise _Wrong(f"must be a list of up to 8 numbers, found {value!r}")
-    return tuple(_number(0, 100)(item) for item in value)
+    return tuple(_number(0, _MAX_MM)(item) for item in value)
 
 
 def _color(value: Any) -> str:
@@ -331,12 +332,13 @@ BOX_TYPES: Mapping[str, type[Box]] = {
 
 @attrs.frozen(kw_only=True)
 class PageSize:
-    """The page; *fold* names the height, or heights, at which it is folded: no code may lie across one."""
+    """The page; *folds* are the heights at which it is folded, *vertical_folds* the widths: codes keep off them."""
 
     width: float = _value(_number(20, _MAX_MM))
     height: float = _value(_number(20, _MAX_MM))
     margin: float = _value(_mm, default=12.0)
-    folds: tuple[float, ...] = _value(lambda value: tuple(_number(0, _MAX_MM)(item) for item in value), default=())
+    folds: tuple[float, ...] = _value(_numbers, default=())
+    vertical_folds: tuple[float, ...] = _value(_numbers, default=())
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -348,18 +350,25 @@ class Layout:
     page: PageSize
     boxes: tuple[Box, ...]
     colors: Mapping[str, Color] = attrs.field(repr=False)
+    images: Mapping[str, Image] = attrs.field(factory=dict, repr=False)
 
 
 # -- reading ------------------------------------------------------------------
 
 
-def read_layout(text: str, *, name: str, file: str) -> Layout:
+def _no_image(name: str) -> tuple[str, bytes]:
+    raise FileNotFoundError(name)
+
+
+def read_layout(text: str, *, name: str, file: str, image: Callable[[str], tuple[str, bytes]] = _no_image) -> Layout:
     """Return the layout in *text*, the content of a TOML file.
 
     Args:
         text: the file's content.
         name: what the layout is called.
         file: its name for messages.
+        image: returns file name and content of the picture of a name, or raises
+            `FileNotFoundError`.
 
     Raises:
         ConfigurationError: everything that is wrong, each with the file and the box.
@@ -384,6 +393,7 @@ def read_layout(text: str, *, name: str, file: str) -> Layout:
         for color in _colors_of(box)
         if not color.startswith("#") and color not in colors
     ]
+    images = _images(boxes, file, image, problems)
     if problems or page is None:
         raise ConfigurationError(problems)
     used = {color for box in boxes for color in _colors_of(box)}
@@ -392,6 +402,7 @@ def read_layout(text: str, *, name: str, file: str) -> Layout:
         file=file,
         page=page,
         boxes=tuple(boxes),
+        images=images,
         colors={name: Color.of(colors.get(name, name)) for name in used | colors.keys()},
     )
 
@@ -464,6 +475,31 @@ def _tables[T](value: Any, cls: type[T]) -> tuple[T, ...]:
     return tuple(_structured(item, cls) for item in value)
 
 
+def _images(
+    boxes: Sequence[Box], file: str, find: Callable[[str], tuple[str, bytes]], problems: list[str]
+) -> Mapping[str, Image]:
+    """Load every picture once, as large as the largest box that shows it."""
+    images: dict[str, Image] = {}
+    pictures = [(index, box) for index, box in enumerate(boxes, start=1) if isinstance(box, Picture)]
+    for index, box in pictures:
+        if box.image in images:
+            continue
+        sizes = [(other.w, other.h) for _, other in pictures if other.image == box.image]
+        try:
+            found, data = find(box.image)
+            # A cropped or turned picture needs the longer side of its box both ways.
+            side = max(max(size) for size in sizes)
+            images[box.image] = read_image(data, found, width_mm=side, height_mm=side)
+        except FileNotFoundError:
+            problems.append(
+                f"layout {file}: {_called(index, box)}: there is no image {box.image} beside it, "
+                "as .png, .jpg, .jpeg or .webp"
+            )
+        except ImageError as error:
+            problems.append(f"layout {file}: {_called(index, box)}: {error}")
+    return images
+
+
 # -- what only the whole file can tell ----------------------------------------
 
 
@@ -497,7 +533,8 @@ def _qr_problems(page: PageSize, box: Qr) -> list[str]:
         problems.append(f"ends at {box.x + box.side:g} x {box.y + box.side:g} mm, outside the page")
     problems += [
         f"lies across the fold at {fold:g} mm: a crease through a code spoils it"
-        for fold in page.folds
-        if box.y < fold < box.y + box.side
+        for folds, start in ((page.folds, box.y), (page.vertical_folds, box.x))
+        for fold in folds
+        if start < fold < start + box.side
     ]
     return problems

@@ -176,7 +176,7 @@ class _Receipt:
     # -- lines ----------------------------------------------------------------
 
     def _label(self, words: str, x: float, y: float, *, align: str = "left") -> None:
-        self._put(words.upper(), x, y, size=6.5, color=_MUTED, tracking=0.5, align=align)
+        self._put(words.upper(), x, y, size=6.5, color=_MUTED, tracking=80, align=align)
 
     def _put(
         self,
@@ -200,7 +200,7 @@ class _Receipt:
         left = x * MM + (room - line.width if align == "right" else 0.0)
         baseline = (_HEIGHT - y) * MM - self._faces[weight].cap_height / 1000 * size
         shown = self._setter.show(weight, line, block.size)
-        self._sheet.text(left, baseline, shown, color=color, tracking=tracking)
+        self._sheet.text(left, baseline, shown, color=color, tracking=tracking * block.size / 1000)
 
     def _hair(self, color: Color, width: float, *, above: float = 0.0) -> None:
         y = (_HEIGHT - self._y + above) * MM

@@ -11,8 +11,9 @@ from importlib.resources.abc import Traversable
 
 import attrs
 
+from stagedoor.errors import ConfigurationError
 from stagedoor.order import Event
-from stagedoor_renderers.draw import Ground, Prepared, ground_of, prepared
+from stagedoor_renderers.draw import Prepared, prepared
 from stagedoor_renderers.fields import event_content
 from stagedoor_renderers.kit import text
 from stagedoor_renderers.kit.faces import Faces, load_faces
@@ -25,6 +26,8 @@ _LIBRARIES = ("arabic-reshaper", "babel", "pillow", "python-bidi", "reportlab", 
 
 _EVENTS_REMEMBERED = 256
 
+_IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".webp")
+
 
 @attrs.frozen(kw_only=True, eq=False)
 class Stock:
@@ -34,12 +37,7 @@ class Stock:
     layouts: Mapping[str, Layout] = attrs.field(repr=False)
     fingerprint: str
     setter: Typesetter = attrs.field(repr=False)
-    grounds: Mapping[str, Ground] = attrs.field(init=False, repr=False)
     _event: Callable[[Event, Language], Prepared] = attrs.field(init=False, repr=False)
-
-    @grounds.default
-    def _grounds(self) -> Mapping[str, Ground]:
-        return {name: ground_of(layout) for name, layout in self.layouts.items()}
 
     @_event.default
     def _remembered(self) -> Callable[[Event, Language], Prepared]:
@@ -86,12 +84,60 @@ def built_in_layouts() -> Mapping[str, Layout]:
     Raises:
         ConfigurationError: a layout is wrong.
     """
-    folder = importlib.resources.files("stagedoor_renderers") / "layouts"
-    return {
-        name: read_layout(file.read_text("utf-8"), name=name, file=f"layouts/{file.name}")
-        for file in sorted(folder.iterdir(), key=lambda item: item.name)
-        if (name := file.name.removesuffix(".toml")) != file.name
-    }
+    return layouts_in(importlib.resources.files("stagedoor_renderers") / "layouts")
+
+
+def layouts_in(folder: Traversable) -> Mapping[str, Layout]:
+    """Return the layouts of a folder: every ``.toml`` file is one, pictures lie beside them.
+
+    Raises:
+        ConfigurationError: the folder cannot be read, or layouts in it are wrong; all
+            problems of all of them.
+    """
+    try:
+        names = sorted(item.name for item in folder.iterdir())
+    except OSError as error:
+        raise ConfigurationError(f"the folder of layouts {folder} cannot be read: {error}") from error
+    layouts: dict[str, Layout] = {}
+    problems: list[str] = []
+    for file in names:
+        name = file.removesuffix(".toml")
+        if name == file:
+            continue
+        try:
+            layouts[name] = read_layout(_text_of(folder, file), name=name, file=file, image=_finder(folder))
+        except ConfigurationError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigurationError(problems)
+    return layouts
+
+
+def _text_of(folder: Traversable, file: str) -> str:
+    try:
+        return (folder / file).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"layout {file} cannot be read: {error}") from error
+
+
+def _finder(folder: Traversable) -> Callable[[str], tuple[str, bytes]]:
+    def find(name: str) -> tuple[str, bytes]:
+        for ending in _IMAGE_ENDINGS:
+            file = folder / f"{name}{ending}"
+            if file.is_file():
+                return file.name, file.read_bytes()
+        raise FileNotFoundError(name)
+
+    return find
+
+
+def hash_of(folder: Traversable) -> str:
+    """Return a hash of the names and contents of all files in *folder*, and in folders in it."""
+    digest = hashlib.sha256()
+    for path, file in _files(folder, ""):
+        digest.update(f"{path}\0".encode())
+        digest.update(hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()
 
 
 def _fingerprint() -> str:
@@ -99,10 +145,7 @@ def _fingerprint() -> str:
 
     The code is part of it, so nobody has to remember to raise a version.
     """
-    digest = hashlib.sha256()
-    for path, file in _files(importlib.resources.files("stagedoor_renderers"), ""):
-        digest.update(f"{path}\0".encode())
-        digest.update(hashlib.sha256(file.read_bytes()).digest())
+    digest = hashlib.sha256(hash_of(importlib.resources.files("stagedoor_renderers")).encode())
     for library in _LIBRARIES:
         digest.update(f"{library} {importlib.metadata.version(library)}\0".encode())
     digest.update(f"zlib {zlib.ZLIB_RUNTIME_VERSION} unicode {unicodedata.unidata_version}".encode())

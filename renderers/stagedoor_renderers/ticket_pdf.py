@@ -1,6 +1,7 @@
 """`ticket-pdf`: one page for each position, or all of an order in one document."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Literal
 
 import attrs
@@ -8,16 +9,26 @@ import attrs
 from stagedoor.errors import ConfigurationError, InvalidRequest
 from stagedoor.rendering.api import Check, Position, RenderRequest
 from stagedoor_renderers import probe
-from stagedoor_renderers.draw import Overflow, Prepared, Press, prepared
+from stagedoor_renderers.draw import Ground, Overflow, Prepared, Press, ground_of, prepared
 from stagedoor_renderers.fields import Content, Teller
 from stagedoor_renderers.kit import settings
 from stagedoor_renderers.kit.sheet import Sheet
 from stagedoor_renderers.layout import Layout
 from stagedoor_renderers.limits import checked
-from stagedoor_renderers.stock import Stock, load_stock
+from stagedoor_renderers.stock import Stock, hash_of, layouts_in, load_stock
 from stagedoor_renderers.values import Language
 
 DEFAULT_LAYOUT = "a5"
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class _Room:
+    """What one renderer draws with."""
+
+    stock: Stock
+    layouts: Mapping[str, Layout]
+    grounds: Mapping[str, Ground]
+    fingerprint: str
 
 
 @attrs.define(eq=False)
@@ -28,24 +39,32 @@ class TicketPdf:
     placed position of the order. Terms that find no room on a ticket follow on
     pages of their own, once.
 
+    A shop with layouts of its own makes a renderer of its own from this, in a
+    module that the setting `plugins` names::
+
+        RENDERERS = (TicketPdf(name="house-ticket", layouts=Path("/etc/house/layouts"), layout="stalls"),)
+
     Args:
         layout: the layout of requests that name none.
+        layouts: a folder of layouts and pictures, besides those that ship.
         missing: what to do about characters that no font covers: ``replace`` them
             by a visible mark, and say so in the notes of the result; or ``refuse``
             the request.
+        name: what handlers and settings call it.
     """
 
     layout: str = DEFAULT_LAYOUT
+    layouts: Path | None = None
     missing: Literal["replace", "refuse"] = "replace"
-    name: str = attrs.field(default="ticket-pdf", init=False)
+    name: str = "ticket-pdf"
     version: str = attrs.field(default="1", init=False)
     content_type: str = attrs.field(default="application/pdf", init=False)
     suffix: str = attrs.field(default=".pdf", init=False)
-    _stock: Stock | None = attrs.field(default=None, init=False, repr=False)
+    _room: _Room | None = attrs.field(default=None, init=False, repr=False)
 
     def fingerprint(self) -> str:
         """Return a hash of code, fonts, layouts and library versions."""
-        return f"{self._loaded().fingerprint} {self.layout} {self.missing}"
+        return self._loaded().fingerprint
 
     def warm_up(self) -> None:
         """Load fonts and formats, and draw a ticket with every layout.
@@ -55,13 +74,13 @@ class TicketPdf:
                 changed a setting of ReportLab.
             FontError: a font file is missing or unsuitable.
         """
-        stock = self._stock = load_stock()
         problems = list(settings.changed_settings())
-        if self.layout not in stock.layouts:
-            problems.append(_no_layout(self.layout, stock))
+        self._room = room = self._load()
+        if self.layout not in room.layouts:
+            problems.append(_no_layout(self.layout, room))
         if problems:
             raise ConfigurationError(problems)
-        for layout in stock.layouts:
+        for layout in room.layouts:
             self.render(RenderRequest(order=probe.order(), layout=layout, locale="de-DE"), probe.no_check)
 
     def render(self, request: RenderRequest, check: Check) -> bytes:
@@ -70,8 +89,8 @@ class TicketPdf:
         Raises:
             InvalidRequest: the order cannot be drawn; names the field.
         """
-        stock = self._loaded()
-        layout = self._layout_of(request, stock)
+        room = self._loaded()
+        stock, layout = room.stock, self._layout_of(request, room)
         order = checked(request)
         language = stock.values.language(request.locale or order.locale)
         pages = self._prepared(request, language, stock)
@@ -81,14 +100,14 @@ class TicketPdf:
         for page in pages:
             check()
             # The terms of one event are the same on all tickets: print the rest of them once.
-            rest |= {over.text: over for over in press.ticket(page.fields, stock.grounds[layout.name])}
+            rest |= {over.text: over for over in press.ticket(page.fields, room.grounds[layout.name])}
         for over in rest.values():
             press.further_pages(over, check)
         return sheet.finish()
 
     def notes(self, request: RenderRequest) -> Iterable[str]:
         """Return a sentence for every field of which something could not be drawn."""
-        stock = self._loaded()
+        stock = self._loaded().stock
         language = stock.values.language(request.locale or request.order.locale)
         pages = self._contents(request, language, stock)
         return tuple(dict.fromkeys(note for page in pages for note in page.notes))
@@ -109,18 +128,33 @@ class TicketPdf:
             own = prepared(teller.position(position), stock.faces)
             yield Prepared(fields={**event.fields, **own.fields}, notes=event.notes + own.notes)
 
-    def _layout_of(self, request: RenderRequest, stock: Stock) -> Layout:
+    def _layout_of(self, request: RenderRequest, room: _Room) -> Layout:
         name = request.layout or self.layout
-        if name not in stock.layouts:
-            raise InvalidRequest(_no_layout(name, stock))
-        return stock.layouts[name]
+        if name not in room.layouts:
+            raise InvalidRequest(_no_layout(name, room))
+        return room.layouts[name]
 
-    def _loaded(self) -> Stock:
-        return self._stock or load_stock()
+    def _loaded(self) -> _Room:
+        if self._room is None:
+            self._room = self._load()
+        return self._room
+
+    def _load(self) -> _Room:
+        stock = load_stock()
+        own = layouts_in(self.layouts) if self.layouts else {}
+        layouts = {**stock.layouts, **own}
+        return _Room(
+            stock=stock,
+            layouts=layouts,
+            grounds={name: ground_of(layout) for name, layout in layouts.items()},
+            fingerprint=" ".join(
+                (stock.fingerprint, hash_of(self.layouts) if self.layouts else "-", self.layout, self.missing)
+            ),
+        )
 
 
-def _no_layout(name: str, stock: Stock) -> str:
-    return f"layout: there is none called {name!r}; there are {', '.join(stock.layouts)}"
+def _no_layout(name: str, room: _Room) -> str:
+    return f"layout: there is none called {name!r}; there are {', '.join(room.layouts)}"
 
 
 def _positions(request: RenderRequest) -> tuple[Position, ...]:

@@ -14,12 +14,16 @@ from reportlab.pdfbase import pdfdoc
 from reportlab.pdfgen.canvas import Canvas
 
 from stagedoor_renderers.kit.faces import Page
+from stagedoor_renderers.kit.images import Image
 from stagedoor_renderers.kit.pen import BLACK, WHITE, Color, Pen, number
 from stagedoor_renderers.kit.qr import QUIET_ZONE, QrCode
 from stagedoor_renderers.kit.typeset import Shown
 
 MM = 72 / 25.4
 """Points in a millimetre."""
+
+_PDF_VERSION = (1, 7)
+"""Transparency came with 1.4, text for extraction with 1.5; every viewer reads 1.7."""
 
 __all__ = ["MM", "Color", "Sheet", "settings"]
 
@@ -57,10 +61,14 @@ class _Fixed(pdfdoc.PDFObject):  # type: ignore[misc] # as above
         return self._data
 
 
-def stream(entries: str, content: bytes) -> bytes:
-    """Return a stream object around compressed *content*."""
-    head = f"<< {entries} /Filter /FlateDecode /Length {len(content)} >>\nstream\n"
-    return head.encode("ascii") + content + b"\nendstream\n"
+def _stream(entries: str, content: bytes) -> bytes:
+    """Return a stream object around *content*, which *entries* describe."""
+    return f"<< {entries} >>\nstream\n".encode("ascii") + content + b"\nendstream\n"
+
+
+def _deflated(entries: str, content: bytes) -> bytes:
+    """Return a stream object around *content*, which has been compressed."""
+    return _stream(f"{entries} /Filter /FlateDecode /Length {len(content)}", content)
 
 
 class Sheet:
@@ -72,7 +80,7 @@ class Sheet:
     """
 
     def __init__(self, *, title: str, language: str) -> None:
-        self._canvas = _Canvas(io.BytesIO(), invariant=1, pageCompression=1, lang=language)
+        self._canvas = _Canvas(io.BytesIO(), invariant=1, pageCompression=1, lang=language, pdfVersion=_PDF_VERSION)
         document = self._canvas._doc  # noqa: SLF001 - ReportLab's only door to objects of one's own
         document.info = _Info()
         # The signature begins with the time of day unless SOURCE_DATE_EPOCH is set,
@@ -137,14 +145,27 @@ class Sheet:
             left, top = x + QUIET_ZONE * module, y + side - QUIET_ZONE * module
             pen.draw(f"{module:.5f} 0 0 {-module:.5f} {number(left)} {number(top)} cm\n{code.path()}\nf")
 
+    def image(self, x: float, y: float, width: float, height: float, *, image: Image) -> None:
+        """Draw *image* into a rectangle; its bytes are in the document once, however often it is drawn."""
+        name = pdfdoc.xObjectName(image.name)
+        if not self._document.hasForm(image.name):
+            mask = f" /SMask {self._add(f'mask {name}', _stream(image.mask_entries, image.mask))}" if image.mask else ""
+            self._add(name, _stream(image.entries + mask, image.data))
+        if image.name not in self._canvas._formsinuse:  # noqa: SLF001 - the page's list of what it draws
+            self._canvas._formsinuse.append(image.name)  # noqa: SLF001 - as above
+        self._canvas._currentPageHasImages = 1  # noqa: SLF001 - as above
+        pen = self._pen
+        with pen.saved():
+            pen.draw(f"{number(width)} 0 0 {number(height)} {number(x)} {number(y)} cm /{name} Do")
+
     # -- fonts ----------------------------------------------------------------
 
     def _embed_fonts(self) -> None:
         """Add the glyph pages that were used, in the order of their names."""
         fonts = self._document.idToObject["BasicFonts"].dict
         for resource, page in sorted(self._pages.items()):
-            file = self._add(f"file {resource}", stream(f"/Length1 {page.font_file_length}", page.font_file))
-            unicode = self._add(f"unicode {resource}", stream("", page.to_unicode))
+            file = self._add(f"file {resource}", _deflated(f"/Length1 {page.font_file_length}", page.font_file))
+            unicode = self._add(f"unicode {resource}", _deflated("", page.to_unicode))
             descriptor = f"<< {page.descriptor_entries} /FontFile2 {file} >>\n"
             described = self._add(f"descriptor {resource}", descriptor.encode("ascii"))
             font = f"<< {page.font_entries} /FontDescriptor {described} /ToUnicode {unicode} >>\n"

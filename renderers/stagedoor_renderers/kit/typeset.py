@@ -27,6 +27,7 @@ ELLIPSIS = "…"
 
 _SHRINK_STEPS = 8
 _BALANCE_STEPS = 6
+_BLANK_ENDS = re.compile("[^ ]* *")
 _BREAK_AFTER = "-‐–—/"
 _EAST_ASIAN = re.compile("[\u2e80-\u9fff\uac00-\ud7a3\uf900-\ufaff\uff00-\uffef]")
 _NEVER_FIRST = "、。，．・：；？！）」』】〉》〕］｝ーぁぃぅぇぉっゃゅょァィゥェォッャュョ々…%,.!?:;)]}’”»"
@@ -67,27 +68,35 @@ class Block:
 
 
 def width_of(face: Face, text: str, size: float, *, tracking: float = 0.0) -> float:
-    """Return how wide *text* is, in points; *tracking* is added after every character, in points."""
+    """Return how wide *text* is, in points.
+
+    Args:
+        face: the face that it is set in.
+        text: drawable text.
+        size: of the type, in points.
+        tracking: extra space after every character, in thousandths of the size.
+    """
     total = sum(map(face.advances.__getitem__, text))
     kerning = face.kerning
     for pair in map("".join, itertools.pairwise(text)):
         if pair in kerning:
             total += kerning[pair]
-    return total * size / 1000 + tracking * len(text)
+    return (total + tracking * len(text)) * size / 1000
 
 
 # -- breaking -----------------------------------------------------------------
 
 
-def break_lines(face: Face, text: str, size: float, *, width: float) -> list[Line]:
+def break_lines(face: Face, text: str, size: float, *, width: float, at_blanks: bool = False) -> list[Line]:
     """Return *text* in lines of at most *width* points; line feeds in it end lines.
 
-    A word that is wider than a line is broken inside.
+    A word that is wider than a line is broken inside. East Asian text may be broken
+    between any two characters, unless *at_blanks* asks for blanks only.
     """
     lines: list[Line] = []
     for paragraph in text.split("\n"):
         right_to_left = scripts.is_right_to_left(paragraph)
-        filled = list(_filled(face, paragraph, size, width=width))
+        filled = list(_filled(face, paragraph, size, width=width, at_blanks=at_blanks))
         for index, line in enumerate(filled, start=1):
             bare = line.rstrip(" ")
             lines.append(
@@ -106,10 +115,10 @@ def rejoined(lines: Iterable[Line]) -> str:
     return "".join(line.text + line.after for line in lines).removesuffix("\n")
 
 
-def _filled(face: Face, paragraph: str, size: float, *, width: float) -> Iterator[str]:
+def _filled(face: Face, paragraph: str, size: float, *, width: float, at_blanks: bool) -> Iterator[str]:
     """Yield the lines of one paragraph, with the blanks at their ends; together they are the paragraph."""
     line, used = "", 0.0
-    for piece in _pieces(paragraph):
+    for piece in _BLANK_ENDS.findall(paragraph) if at_blanks else _pieces(paragraph):
         rest = piece
         wide = width_of(face, rest.rstrip(" "), size)
         if line and used + wide > width:
@@ -149,14 +158,14 @@ def _may_break(text: str, index: int) -> bool:
     return _EAST_ASIAN.match(before) is not None or _EAST_ASIAN.match(after) is not None
 
 
-def _head_that_fits(face: Face, word: str, size: float, *, width: float) -> str:
+def _head_that_fits(face: Face, word: str, size: float, *, width: float, tracking: float = 0.0) -> str:
     """Return as much of *word* as fits, at least one character with its marks.
 
     A word is broken after a hyphen or a slash if there is one, else anywhere.
     """
     used, end = 0.0, 0
     for index, char in enumerate(word):
-        used += face.advances[char] * size / 1000
+        used += (face.advances[char] + tracking) * size / 1000
         if used > width and end:
             break
         if index + 1 == len(word) or not scripts.is_mark(word[index + 1]):
@@ -192,7 +201,7 @@ def fit(
         max_lines: of the box.
         height: of the box, in points; a smaller size has room for more lines.
         leading: from line to line, in sizes.
-        tracking: extra space after each character, in points; single lines only.
+        tracking: extra space after each character, in thousandths of the size; single lines only.
         balanced: make the lines of a title about equally long.
     """
     if max_lines == 1:
@@ -231,26 +240,31 @@ def _fit_one_line(face: Face, text: str, *, size: float, floor: float, width: fl
         wide = width_of(face, text, size, tracking=tracking)
     truncated = wide > width
     if truncated:
-        text = _with_ellipsis(face, text, size, width=width)
+        text = _with_ellipsis(face, text, size, width=width, tracking=tracking)
         wide = width_of(face, text, size, tracking=tracking)
     return Block(lines=(Line(text=text, width=wide, right_to_left=right_to_left),), size=size, truncated=truncated)
 
 
-def _with_ellipsis(face: Face, text: str, size: float, *, width: float) -> str:
-    room = width - width_of(face, ELLIPSIS, size)
-    return _head_that_fits(face, text, size, width=room).rstrip(" ") + ELLIPSIS
+def _with_ellipsis(face: Face, text: str, size: float, *, width: float, tracking: float = 0.0) -> str:
+    room = width - width_of(face, ELLIPSIS, size, tracking=tracking)
+    return _head_that_fits(face, text, size, width=room, tracking=tracking).rstrip(" ") + ELLIPSIS
 
 
 def _balanced(face: Face, text: str, size: float, *, width: float, count: int, longest: float) -> list[Line]:
-    """Return the same number of lines, in the narrowest measure that gives no more of them."""
-    low, high = max(longest, width / 2), width
+    """Return the same number of lines, in the narrowest measure that gives no more of them.
+
+    A title in East Asian characters is broken where its writer put a blank, if that
+    takes no more lines.
+    """
+    at_blanks = longest <= width and len(break_lines(face, text, size, width=width, at_blanks=True)) <= count
+    low, high = max(longest if at_blanks else 0.0, width / 2), width
     for _ in range(_BALANCE_STEPS):
         middle = (low + high) / 2
-        if len(break_lines(face, text, size, width=middle)) <= count:
+        if len(break_lines(face, text, size, width=middle, at_blanks=at_blanks)) <= count:
             high = middle
         else:
             low = middle
-    return break_lines(face, text, size, width=high)
+    return break_lines(face, text, size, width=high, at_blanks=at_blanks)
 
 
 # -- showing ------------------------------------------------------------------

@@ -1,0 +1,136 @@
+"""Organisers' pictures, made ready once: turned upright, in sRGB, small enough, compressed.
+
+A document embeds the finished bytes. Whatever is wrong with a file is found when
+it is loaded, at start, and named with the file: a logo that is missing or broken
+never fails a ticket that somebody has paid for.
+"""
+
+import hashlib
+import io
+import warnings
+import zlib
+
+import attrs
+from PIL import Image as Pillow
+from PIL import ImageCms, ImageOps, UnidentifiedImageError
+
+MAX_BYTES = 10 * 1024 * 1024
+MAX_PIXELS = 25_000_000
+"""Checked from the header, before anything is decoded: a small file may claim to be enormous."""
+
+DPI = 300
+"""More than that no printer shows; larger pictures are scaled down when they are loaded."""
+
+_FORMATS = ("PNG", "JPEG", "WEBP")
+_JPEG_QUALITY = 88
+_LOSSLESS_LIMIT = 400_000
+"""A lossless stream above this many bytes is a photograph in the wrong format, and stored as JPEG."""
+
+
+class ImageError(Exception):
+    """A picture cannot be used; the message names the file and says why."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Image:
+    """A picture, ready to be embedded: entries of its PDF object, its bytes, and the same for its transparency."""
+
+    name: str
+    width: int
+    height: int
+    entries: str
+    data: bytes = attrs.field(repr=False)
+    mask_entries: str = ""
+    mask: bytes = attrs.field(default=b"", repr=False)
+
+
+def read_image(data: bytes, file: str, *, width_mm: float, height_mm: float) -> Image:
+    """Return the picture in *data*, for places of at most *width_mm* by *height_mm*.
+
+    Raises:
+        ImageError: it is too large, damaged, or of another format than PNG, JPEG and WebP.
+    """
+    if len(data) > MAX_BYTES:
+        raise ImageError(f"image {file} has {len(data)} bytes; at most {MAX_BYTES} are accepted")
+    try:
+        with warnings.catch_warnings():
+            # Pillow warns of large pictures and goes on; here the limit is the limit.
+            warnings.simplefilter("ignore", Pillow.DecompressionBombWarning)
+            with Pillow.open(io.BytesIO(data), formats=_FORMATS) as opened:
+                return _ready(opened, file, width_mm=width_mm, height_mm=height_mm)
+    except UnidentifiedImageError:
+        raise ImageError(f"image {file} is no PNG, JPEG or WebP file") from None
+    except Pillow.DecompressionBombError as error:
+        raise ImageError(f"image {file} is too large: {error}") from None
+    except (OSError, ValueError, SyntaxError, zlib.error) as error:
+        raise ImageError(f"image {file} is damaged: {error}") from error
+
+
+def _ready(opened: Pillow.Image, file: str, *, width_mm: float, height_mm: float) -> Image:
+    if opened.width * opened.height > MAX_PIXELS:
+        raise ImageError(
+            f"image {file} has {opened.width} x {opened.height} pixels; at most {MAX_PIXELS} in all are accepted"
+        )
+    is_photograph = opened.format in ("JPEG", "WEBP")
+    # Animations have many pictures; the first one is loaded.
+    opened.seek(0)
+    picture = ImageOps.exif_transpose(opened)
+    colors = _in_srgb(picture)
+    alpha = _alpha(picture)
+    most = (max(1, round(width_mm / 25.4 * DPI)), max(1, round(height_mm / 25.4 * DPI)))
+    if colors.width > most[0] or colors.height > most[1]:
+        colors.thumbnail(most, Pillow.Resampling.LANCZOS)
+        if alpha is not None:
+            alpha = alpha.resize(colors.size, Pillow.Resampling.LANCZOS)
+    return _stored(colors, alpha, is_photograph=is_photograph)
+
+
+def _in_srgb(picture: Pillow.Image) -> Pillow.Image:
+    """Return the colours as sRGB; those of CMYK and of profiles are converted, not guessed at by a viewer."""
+    profile = picture.info.get("icc_profile")
+    has_colors_of_its_own = picture.mode in ("RGB", "RGBA", "CMYK", "L")
+    if profile and has_colors_of_its_own and picture.mode != "RGBA":
+        try:
+            source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
+            converted = ImageCms.profileToProfile(picture, source, ImageCms.createProfile("sRGB"), outputMode="RGB")
+        except ImageCms.PyCMSError:
+            converted = None  # a profile that does not fit its picture: better the plain colours than no logo
+        if converted is not None:
+            return converted
+    # Adobe writes CMYK inverted and says so; Pillow turns it round when it decodes.
+    return picture.convert("RGB")
+
+
+def _alpha(picture: Pillow.Image) -> Pillow.Image | None:
+    """Return the transparency of *picture*, or None if it hides nothing."""
+    if not picture.has_transparency_data:
+        return None
+    alpha = picture.convert("RGBA").getchannel("A")
+    lowest, _ = alpha.getextrema()
+    return None if lowest == 255 else alpha  # noqa: PLR2004 - wholly opaque
+
+
+def _stored(colors: Pillow.Image, alpha: Pillow.Image | None, *, is_photograph: bool) -> Image:
+    lossless = zlib.compress(colors.tobytes(), 9)
+    if is_photograph or len(lossless) > _LOSSLESS_LIMIT:
+        buffer = io.BytesIO()
+        colors.save(buffer, "JPEG", quality=_JPEG_QUALITY, optimize=True, subsampling=0)
+        data, coding = buffer.getvalue(), "/DCTDecode"
+    else:
+        data, coding = lossless, "/FlateDecode"
+    mask = zlib.compress(alpha.tobytes(), 9) if alpha is not None else b""
+    size = f"/Width {colors.width} /Height {colors.height} /BitsPerComponent 8"
+    digest = hashlib.sha256(data + mask).hexdigest()
+    return Image(
+        name=f"I{digest[:12]}",
+        width=colors.width,
+        height=colors.height,
+        entries=f"/Type /XObject /Subtype /Image {size} /ColorSpace /DeviceRGB /Filter {coding} /Length {len(data)}",
+        data=data,
+        mask_entries=(
+            f"/Type /XObject /Subtype /Image {size} /ColorSpace /DeviceGray /Filter /FlateDecode /Length {len(mask)}"
+            if mask
+            else ""
+        ),
+        mask=mask,
+    )
