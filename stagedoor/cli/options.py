@@ -50,20 +50,15 @@ LOG_LEVEL = click.option(
 )
 
 
-class IdType(click.ParamType):
-    """An id as everywhere else: digits without sign, space or leading zero, up to 2^63-1."""
+def number_of_id(text: str) -> int:
+    """Return an id, in the one spelling that it has everywhere: digits without sign, space or leading zero.
 
-    name = "id"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the number, or say what is wrong with it."""
-        text = str(value)
-        if re.fullmatch(r"[1-9][0-9]{0,18}", text, re.ASCII) is None or int(text) > MAX_ID:
-            self.fail(f"expected a number from 1 to {MAX_ID}, found {text[:40]!a}", param, ctx)
-        return int(text)
-
-
-ID = IdType()
+    Raises:
+        click.BadParameter: it is none; says what was found.
+    """
+    if re.fullmatch(r"[1-9][0-9]{0,18}", text, re.ASCII) is None or int(text) > MAX_ID:
+        raise click.BadParameter(f"expected a number from 1 to {MAX_ID}, found {text[:40]!a}")
+    return int(text)
 
 
 def flag_of(name: str) -> str:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stagedoor.cli.options import BOOK, ID, SettingsCommand
+from stagedoor.cli.options import BOOK, SettingsCommand, number_of_id
 from stagedoor.settings import Settings
 
 if TYPE_CHECKING:
     from stagedoor.orders import OrderBook
 
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
-ORDER_ID = click.argument("order_id", metavar="ID", type=ID)
+ORDER_ID = click.argument("order_id", metavar="ID", type=number_of_id)
 
 
 @click.group("order", help="Place, refund, change, show and check orders.")
@@ -98,8 +98,12 @@ def reissue(settings: Settings, order_id: int, *, as_json: bool) -> None:
 @ORDER_ID
 @click.option("--rename", "renames", metavar="POS=NAME", multiple=True, help="Another holder.")
 @click.option("--reseat", "reseats", metavar="POS=ZONE/ROW/NUMBER", multiple=True, help="Another seat; - for none.")
-@click.option("--rotate", "rotates", metavar="POS", type=ID, multiple=True, help="A fresh token; the old one is void.")
-@click.option("--refund-position", "refunds", metavar="POS", type=ID, multiple=True, help="Refund it and its add-ons.")
+@click.option(
+    "--rotate", "rotates", metavar="POS", type=number_of_id, multiple=True, help="A fresh token; the old one is void."
+)
+@click.option(
+    "--refund-position", "refunds", metavar="POS", type=number_of_id, multiple=True, help="Refund it and its add-ons."
+)
 @AS_JSON
 def change(settings: Settings, order_id: int, *, as_json: bool, **asked: tuple[Any, ...]) -> None:
     """Change an order."""
