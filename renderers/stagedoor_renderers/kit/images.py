@@ -93,7 +93,7 @@ def _in_srgb(picture: Pillow.Image) -> Pillow.Image:
         try:
             source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
             converted = ImageCms.profileToProfile(picture, source, ImageCms.createProfile("sRGB"), outputMode="RGB")
-        except ImageCms.PyCMSError:
+        except (ImageCms.PyCMSError, OSError):
             converted = None  # a profile that does not fit its picture: better the plain colours than no logo
         if converted is not None:
             return converted

@@ -1,0 +1,189 @@
+"""Layouts: what ships works with any content, and what is wrong with a file is said with file and box."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from stagedoor.errors import ConfigurationError, InvalidRequest
+from stagedoor.order import Seat
+from stagedoor_renderers.layout import read_layout
+from stagedoor_renderers.stock import Stock, built_in_layouts
+from stagedoor_renderers.ticket_pdf import TicketPdf
+from tests.rendering.orders import TOKEN, event, no_check, position, request, token, whole
+from tests.rendering.reading import codes_of, glyph_boxes, lines_of, page_count, picture_of, text_of
+
+LAYOUTS = ("a4-fold", "a5", "phone", "thermal-80", "wristband")
+
+LONG = (
+    "Supporter " * 12,
+    "W" * 300,
+    "山" * 200,
+    "Maximilian Alexander Johannes Freiherr von und zu Hohenlohe-Waldenburg-Schillingsfürst",
+    "שלום " * 60,
+)
+
+GOOD = """
+[page]
+width = 100
+height = 100
+
+[[box]]
+name = "who"
+type = "text"
+text = "{holder}"
+x = 10
+y = 10
+w = 80
+h = 10
+size = 12
+
+[[box]]
+name = "code"
+type = "qr"
+x = 30
+y = 40
+side = 40
+"""
+
+
+def problems_of(text: str) -> Sequence[str]:
+    with pytest.raises(ConfigurationError) as caught:
+        read_layout(text, name="own", file="own.toml")
+    return caught.value.problems
+
+
+def test_the_layouts_that_ship_are_the_ones_that_are_tested() -> None:
+    assert tuple(built_in_layouts()) == LAYOUTS
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout_shows_who_what_where_and_when_and_its_code_scans(ticket: TicketPdf, layout: str) -> None:
+    pdf = ticket.render(request(position(seat=Seat(zone="B", row="C", number="8")), layout=layout), no_check)
+    text = text_of(pdf)
+    for words in ("Zoë Šimková", "Die Zauberflöte", "Theater am Goetheplatz", "20:00", "UTC+2", token(1)[:4]):
+        assert words in text
+    assert codes_of(pdf) == [token(1)]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("words", LONG)
+def test_nothing_leaves_the_page_in_any_layout(ticket: TicketPdf, layout: str, words: str) -> None:
+    long = position(holder=words, category=words, seat=Seat(zone=words, row=words, number=words))
+    wanted = request(long, layout=layout, event=event(name=words, venue=words, sub_event=words, terms=words))
+    pdf = ticket.render(wanted, no_check)
+    (width, height), boxes = glyph_boxes(pdf)
+    for left, bottom, right, top in boxes:
+        assert 0 <= left <= right <= width
+        assert 0 <= bottom <= top <= height
+    assert codes_of(pdf) == [token(1)]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_an_order_is_one_document_with_one_page_for_each_ticket(ticket: TicketPdf, layout: str) -> None:
+    pdf = ticket.render(whole(request(*(position(n) for n in (1, 2, 3)), layout=layout)), no_check)
+    assert page_count(pdf) == 3
+    assert codes_of(pdf) == [token(n) for n in (1, 2, 3)]
+
+
+def test_the_code_is_pure_black_on_white_also_on_the_dark_page(ticket: TicketPdf) -> None:
+    """Between the modules, and four modules around them, nothing but white."""
+    image = picture_of(ticket.render(request(layout="phone"), no_check), dpi=254)
+    side = image.crop((150, 1060, 750, 1660))
+    assert side.getpixel((1, 1)) == side.getpixel((598, 598)) == 255
+    assert side.getextrema() == (0, 255)
+
+
+# -- what can be wrong --------------------------------------------------------
+
+
+def test_a_good_layout_is_read() -> None:
+    layout = read_layout(GOOD, name="own", file="own.toml")
+    assert (layout.name, layout.page.width, len(layout.boxes)) == ("own", 100, 2)
+
+
+@pytest.mark.parametrize(
+    "old, new, said",
+    [
+        ("[page]", "[page", "layout own.toml is no TOML"),
+        ("width = 100", 'width = "wide"', "[page] width must be a number from 20 to 1000, found 'wide'"),
+        ("width = 100\n", "", "[page] width is missing"),
+        ("width = 100", "width = 5", "[page] width must be from 20 to 1000, found 5"),
+        ("size = 12", "size = 0", "box 1 (who): size must be from 1 to 200, found 0"),
+        ("size = 12", "size = nan", "box 1 (who): size must be a number"),
+        ("size = 12", "sise = 12", "box 1 (who): unknown key sise"),
+        ("size = 12\n", "", "box 1 (who): size is missing"),
+        ('"{holder}"', '"{owner}"', "box 1 (who): text names a field that does not exist: 'owner'"),
+        ('"{holder}"', '"{holder"', "has a brace without its partner"),
+        ('type = "text"', 'type = "textarea"', "type must be one of text, paragraph"),
+        ('type = "text"', 'type = ["text"]', "type must be one of text, paragraph"),
+        ("x = 10", "x = 60", "box 1 (who) ends at 140 x 20 mm, outside the page of 100 x 100 mm"),
+        ("side = 40", "side = 80", "box 2 (code) ends at 110 x 120 mm, outside the page"),
+        ("size = 12", 'size = 12\ncolor = "gold"', "box 1 (who): color 'gold' is not in [colors]"),
+        ("size = 12", 'size = 12\ncolor = "#FFF"', "color must be #rrggbb in lower case"),
+        ("size = 12", "size = 12\nrotate = 45", "rotate must be one of 0, 90, 180, 270, found 45"),
+        ("size = 12", 'size = 12\nfont = "Helvetica"', "font must be one of regular, bold, found 'Helvetica'"),
+        ("size = 12", "size = 12\nlines = 1.5", "lines must be a whole number from 1 to 20"),
+        ("size = 12", 'size = 12\nneeds = ["rown"]', "needs names a field that does not exist: 'rown'"),
+        ("height = 100", "height = 100\nfolds = [60]", "box 2 (code) lies across the fold at 60 mm"),
+        ("height = 100", "height = 100\nvertical_folds = [50]", "box 2 (code) lies across the fold at 50 mm"),
+        ("[page]", 'font = "x"\n[page]', "unknown key font; there are box, colors, page"),
+    ],
+)
+def test_a_mistake_is_named_with_its_file_and_box(old: str, new: str, said: str) -> None:
+    problems = problems_of(GOOD.replace(old, new, 1))
+    assert any(said in problem and "own.toml" in problem for problem in problems), problems
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    assert len(problems_of(GOOD.replace("size = 12", "size = 0").replace("side = 40", "side = 400"))) >= 2
+
+
+def test_a_code_box_that_is_too_small_says_which_and_how_large_it_must_be(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(GOOD.replace("side = 40", "side = 12"), encoding="utf-8")
+    renderer = TicketPdf(layouts=tmp_path, layout="own", name="own-ticket")
+    said = r"layout own: box code has a side of 12 mm, position\.token needs 16\.5 mm"
+    with pytest.raises(InvalidRequest, match=said):
+        renderer.warm_up()
+
+
+def test_a_shop_draws_with_a_layout_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(GOOD, encoding="utf-8")
+    renderer = TicketPdf(layouts=tmp_path, layout="own", name="own-ticket")
+    renderer.warm_up()
+    pdf = renderer.render(request(position(token=TOKEN)), no_check)
+    assert lines_of(pdf) == ["Zoë Šimková"]
+    assert codes_of(pdf) == [TOKEN]
+
+
+def test_a_changed_layout_changes_the_fingerprint(tmp_path: Path, ticket: TicketPdf) -> None:
+    (tmp_path / "own.toml").write_text(GOOD, encoding="utf-8")
+    before = TicketPdf(layouts=tmp_path, layout="own").fingerprint()
+    (tmp_path / "own.toml").write_text(GOOD.replace("size = 12", "size = 13"), encoding="utf-8")
+    after = TicketPdf(layouts=tmp_path, layout="own").fingerprint()
+    assert len({before, after, ticket.fingerprint()}) == 3
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="nowhere cannot be read"):
+        TicketPdf(layouts=tmp_path / "nowhere").warm_up()
+
+
+def test_a_default_layout_that_is_not_there_is_named() -> None:
+    with pytest.raises(ConfigurationError, match="there is none called 'a0'; there are a4-fold, a5"):
+        TicketPdf(layout="a0").warm_up()
+
+
+def test_a_label_goes_with_its_value(stock: Stock, ticket: TicketPdf) -> None:
+    """No doors, no word for doors."""
+    assert "DOORS" not in text_of(ticket.render(request(), no_check))
+
+
+def test_turned_text_is_drawn_where_its_box_is(tmp_path: Path) -> None:
+    turned = GOOD.replace("w = 80\nh = 10", "w = 10\nh = 80").replace("size = 12", "size = 12\nrotate = 90")
+    (tmp_path / "own.toml").write_text(turned.replace("x = 30", "x = 40"), encoding="utf-8")
+    renderer = TicketPdf(layouts=tmp_path, layout="own")
+    renderer.warm_up()
+    _, boxes = glyph_boxes(renderer.render(request(), no_check))
+    millimetres = [(left / 72 * 25.4, right / 72 * 25.4) for left, _, right, _ in boxes]
+    assert all(9 <= left <= right <= 21 for left, right in millimetres)
