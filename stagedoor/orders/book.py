@@ -413,10 +413,14 @@ def _raise_version(connection: Connection, order_id: int, **values: Any) -> None
 
 def _read_order(connection: Connection, order_id: int) -> Order:
     _check_known(order_id)
-    found = to_orders(connection.execute(select_order(orders_table.c.id == order_id)))
+    found = to_orders(connection.execute(_READ_ORDER, {"order": order_id}))
     if not found:
         raise OrderNotFound(f"there is no order {order_id}")
     return found[0]
+
+
+_READ_ORDER = select_order(orders_table.c.id == sa.bindparam("order"))
+"""Written once: putting it together costs as much as running it."""
 
 
 def _check_known(order_id: object) -> None:

@@ -140,6 +140,39 @@ def judge_token(row: Any, token: str) -> TokenState:
     return TokenState(state=state, order_id=row.order_id, position_id=row.position_id, holder=row.holder, reason=reason)
 
 
+# -- statements that every job runs -------------------------------------------
+#
+# Written once: putting one together costs as much as running it.
+
+_CLAIM_AGAIN = (
+    orders.update()
+    .where(orders.c.id == sa.bindparam("order"), orders.c.status == "placed", orders.c.version == sa.bindparam("seen"))
+    .values(issued=orders.c.version)
+)
+_CLAIM = _CLAIM_AGAIN.where(orders.c.issued.is_distinct_from(orders.c.version))
+_CLAIM_REFUNDED = (
+    orders.update().where(orders.c.id == sa.bindparam("order"), orders.c.status == "refunded").values(issued=None)
+)
+_VALID = (
+    sa.select(tickets)
+    .where(tickets.c.order_id == sa.bindparam("order"), tickets.c.state == "valid")
+    .order_by(tickets.c.id)
+)
+_VALID_OF_VERSION = sa.and_(
+    tickets.c.order_id == orders.c.id, tickets.c.state == "valid", tickets.c.order_version == orders.c.version
+)
+_ISSUED = (
+    sa.select(tickets.c.position_id, tickets.c.path)
+    .select_from(orders.outerjoin(tickets, _VALID_OF_VERSION))
+    .where(
+        orders.c.id == sa.bindparam("order"),
+        orders.c.status == "placed",
+        orders.c.version == sa.bindparam("seen"),
+        orders.c.issued == orders.c.version,
+    )
+)
+
+
 # -- on a connection, inside the caller's transaction -------------------------
 
 
@@ -148,17 +181,13 @@ def claim_issue(connection: Connection, order: Order, *, replace: bool) -> bool:
 
     This is the first statement of its transaction, and the whole condition.
     """
-    conditions = [orders.c.id == order.order_id, orders.c.status == "placed", orders.c.version == order.version]
-    if not replace:
-        conditions.append(orders.c.issued.is_distinct_from(orders.c.version))
-    claimed = connection.execute(orders.update().where(*conditions).values(issued=orders.c.version))
-    return claimed.rowcount == 1
+    claim = _CLAIM_AGAIN if replace else _CLAIM
+    return connection.execute(claim, {"order": order.order_id, "seen": order.version}).rowcount == 1
 
 
 def claim_void(connection: Connection, order_id: int) -> bool:
     """Lock a refunded order, and return whether it is one; the first statement of its transaction."""
-    refunded = (orders.c.id == order_id, orders.c.status == "refunded")
-    return connection.execute(orders.update().where(*refunded).values(issued=None)).rowcount == 1
+    return connection.execute(_CLAIM_REFUNDED, {"order": order_id}).rowcount == 1
 
 
 def issue(
@@ -187,10 +216,7 @@ def void(connection: Connection, reasons: Iterable[tuple[int, str]], *, now: flo
     rows = [{"ticket": ticket_id, "reason": reason} for ticket_id, reason in reasons]
     if rows:
         statement = tickets.update().where(tickets.c.id == sa.bindparam("ticket"), tickets.c.state == "valid")
-        connection.execute(
-            statement.values(state="void", voided_at=now, void_reason=sa.bindparam("reason")),
-            rows,
-        )
+        connection.execute(statement.values(state="void", voided_at=now, void_reason=sa.bindparam("reason")), rows)
 
 
 def _ticket_row(order: Order, file: NewTicket, now: float) -> dict[str, Any]:
@@ -218,31 +244,12 @@ def read_tickets(connection: Connection, order_id: int) -> tuple[Ticket, ...]:
 
 def read_valid(connection: Connection, order_id: int) -> tuple[Ticket, ...]:
     """Return the valid tickets of an order, oldest first."""
-    valid = sa.select(tickets).where(tickets.c.order_id == order_id, tickets.c.state == "valid")
-    return tuple(to_ticket(row) for row in connection.execute(valid.order_by(tickets.c.id)))
+    return tuple(to_ticket(row) for row in connection.execute(_VALID, {"order": order_id}))
 
 
 def read_issued(connection: Connection, order: Order) -> dict[int, str] | None:
     """Return the paths of the valid tickets by position if this version is issued, else None; one statement."""
-    rows = connection.execute(
-        sa.select(tickets.c.position_id, tickets.c.path)
-        .select_from(
-            orders.outerjoin(
-                tickets,
-                sa.and_(
-                    tickets.c.order_id == orders.c.id,
-                    tickets.c.state == "valid",
-                    tickets.c.order_version == orders.c.version,
-                ),
-            )
-        )
-        .where(
-            orders.c.id == order.order_id,
-            orders.c.status == "placed",
-            orders.c.version == order.version,
-            orders.c.issued == orders.c.version,
-        )
-    ).all()
+    rows = connection.execute(_ISSUED, {"order": order.order_id, "seen": order.version}).all()
     return {row.position_id: row.path for row in rows if row.path is not None} if rows else None
 
 

@@ -2,8 +2,10 @@
 
 import re
 import threading
+from collections.abc import Callable
 
 import pytest
+import sqlalchemy as sa
 
 from stagedoor.errors import InvalidOrder, OrderNotFound, OrderStateError
 from stagedoor.order import Seat
@@ -115,11 +117,12 @@ def test_a_refund_raises_the_version_and_owes_a_job(book: OrderBook, clock: Cloc
 def test_a_refunded_order_is_not_changed_again(book: OrderBook) -> None:
     order_id = book.place(order_data()).order_id
     book.refund(order_id)
-    for action in (
+    actions: list[Callable[[], object]] = [
         lambda: book.refund(order_id),
         lambda: book.change(order_id, Rename(1, "Ada")),
         lambda: book.reissue(order_id),
-    ):
+    ]
+    for action in actions:
         with pytest.raises(OrderStateError, match="refunded already"):
             action()
     assert len(kinds(book)) == 2
@@ -228,3 +231,12 @@ def test_the_summary_counts_orders_and_tickets(book: OrderBook) -> None:
     book.void_refunded(orders[0].order_id)
     summary = book.summary()
     assert (summary.orders_placed, summary.orders_refunded, summary.tickets_valid, summary.tickets_void) == (2, 1, 4, 2)
+
+
+def test_an_order_is_read_in_one_statement(book: OrderBook) -> None:
+    """Two would see two states on PostgreSQL: an order with the positions of its next version."""
+    order = book.place(order_data(positions=3))
+    statements: list[str] = []
+    sa.event.listen(book._database.engine, "before_cursor_execute", lambda *args: statements.append(args[2]))
+    book.get(order.order_id)
+    assert [statement.split()[0] for statement in statements if not statement.startswith("BEGIN")] == ["SELECT"]
