@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from stagedoor.errors import InvalidRequest
-from stagedoor.order import Event, Order, Position, Seat
+from stagedoor.rendering.api import Event, Order, Position, Seat
 from stagedoor_renderers.values import Language, Values, utc_offset
 
 SEPARATOR = " · "

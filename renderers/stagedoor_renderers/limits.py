@@ -8,8 +8,7 @@ an accident or an attack, and refused for good, with the name of the field.
 from collections.abc import Iterator
 
 from stagedoor.errors import InvalidRequest
-from stagedoor.order import Order, Position
-from stagedoor.rendering.api import RenderRequest
+from stagedoor.rendering.api import Order, Position, RenderRequest
 
 MAX_POSITIONS = 500
 MAX_NAME = 1_000

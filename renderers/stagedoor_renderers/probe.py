@@ -2,7 +2,7 @@
 
 import datetime as dt
 
-from stagedoor.order import Event, Order, Position, Seat, TaxLine
+from stagedoor.rendering.api import Event, Order, Position, Seat, TaxLine
 
 
 def no_check() -> None:

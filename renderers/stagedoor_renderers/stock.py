@@ -12,7 +12,7 @@ from importlib.resources.abc import Traversable
 import attrs
 
 from stagedoor.errors import ConfigurationError
-from stagedoor.order import Event
+from stagedoor.rendering.api import Event
 from stagedoor_renderers.draw import Prepared, prepared
 from stagedoor_renderers.fields import event_content
 from stagedoor_renderers.kit import text
