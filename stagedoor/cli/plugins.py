@@ -63,11 +63,13 @@ def load_plugins(modules: Sequence[str], *, ticket_renderer: str, gil_culprits: 
         specs = _load_handlers(modules, problems)
         handlers = _collected(lambda: by_kind(specs), problems) or {}
         registry = _collected(lambda: _load_renderers(modules), problems) or Registry()
-        if not problems:
-            problems += _missing(handlers, registry, ticket_renderer)
-            _collected(registry.warm_up, problems)
     if not any("turned the GIL on" in problem for problem in problems):
         problems += _gil_problems([*gil_culprits, *culprits])
+    if not problems:
+        problems += _missing(handlers, registry, ticket_renderer)
+    if not problems:
+        # It takes its time, and looks at the GIL itself.
+        _collected(registry.warm_up, problems)
     if problems:
         raise ConfigurationError(list(dict.fromkeys(problems)))
     return Plugins(handlers=handlers, registry=registry, notes=gil_notes())

@@ -1,0 +1,238 @@
+"""The worker and the relay as real processes: they do their work, stop when asked, and say what is wrong."""
+
+import os
+import signal
+import textwrap
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from stagedoor.broker.connection import Link
+from stagedoor.cli import plugins, wiring
+from stagedoor.cli.app import run
+from stagedoor.events import Event, EventStream, Warned
+from stagedoor.orders import OrderBook
+from stagedoor.rendering.registry import Registry
+from tests.cli.fixtures import Start
+from tests.relay.fixtures import ORDER
+from tests.support.redis_server import StartRedis
+
+pytestmark = [pytest.mark.process, pytest.mark.redis]
+
+HANDLERS = """
+    import threading
+    import stagedoor
+
+    @stagedoor.handler("forever")
+    def forever(job, ctx):
+        ctx.log.info("it_began")
+        threading.Event().wait()
+
+    @stagedoor.handler("awaited")
+    async def awaited(job, ctx):
+        order = await ctx.orders.get(job.order_id)
+        ctx.log.info("it_was_awaited", version=order.version)
+"""
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> Iterator[OrderBook]:
+    """The order book that the processes of this test open."""
+    with OrderBook.open(f"sqlite:///{tmp_path}/stagedoor.db", tickets_dir=tmp_path / "tickets") as opened:
+        yield opened
+
+
+@pytest.fixture
+def handlers(tmp_path: Path) -> str:
+    """A plugin module with handlers of its own."""
+    (tmp_path / "test_handlers.py").write_text(textwrap.dedent(HANDLERS))
+    return "test_handlers"
+
+
+def add_row(book: OrderBook, kind: str, order_id: int) -> None:
+    """Add an outbox row as a shop does."""
+    from stagedoor.orders import outbox
+
+    with book._database.engine.begin() as connection:
+        outbox.add(connection, kind, order_id)
+
+
+# -- working ----------------------------------------------------------------------
+
+
+def test_an_order_becomes_a_ticket_through_relay_and_worker_and_a_refund_voids_it(
+    start: Start, book: OrderBook
+) -> None:
+    order = book.place(ORDER, request_id="r-1")
+    worker = start("--relay", "--slots", "4", "--log-format", "json")
+    worker.wait_for('"outcome":"done"')
+    [ticket] = book.tickets(order.order_id)
+    assert ticket.state == "valid"
+    assert book.store.read(ticket.path).startswith(b"%PDF-")
+    assert '"request_id":"r-1"' in worker.wait_for('"outcome":"done"')
+
+    book.refund(order.order_id)
+    worker.wait_for('"outcome":"done"', count=2)
+    assert [each.state for each in book.tickets(order.order_id)] == ["void"]
+    assert book.check_invariant().is_sound
+
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+    assert '"event":"worker_stopped"' in worker.said().splitlines()[-1]
+
+
+def test_a_relay_alone_publishes_and_ends_at_once_when_asked(start: Start, book: OrderBook) -> None:
+    relay = start("relay", "--log-level", "debug")
+    relay.wait_for("relay reads the outbox")
+    book.place(ORDER)
+    relay.wait_for("1 outbox row published")
+    relay.signal(signal.SIGTERM)
+    assert relay.wait() == 0
+    assert "the relay has stopped (SIGTERM)" in relay.said()
+
+
+def test_plugins_run_and_a_handler_that_never_returns_does_not_keep_the_process(
+    start: Start, book: OrderBook, handlers: str
+) -> None:
+    order = book.place(ORDER)
+    add_row(book, "awaited", order.order_id)
+    worker = start("--relay", "--plugins", handlers, "--log-format", "json")
+    assert '"version":1' in worker.wait_for("it_was_awaited")
+    worker.wait_for('"outcome":"done"', count=2)
+    add_row(book, "forever", order.order_id)
+    worker.wait_for("it_began")
+    worker.signal(signal.SIGTERM)
+    assert '"held":1' in worker.wait_for("worker_stopping")
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+    assert '"released":1' in worker.wait_for("worker_stopped")
+
+
+# -- Redis and its weather -----------------------------------------------------------
+
+
+def test_a_worker_waits_for_a_redis_that_is_away_and_goes_on_when_it_is_there(
+    start: Start, book: OrderBook, start_redis: StartRedis
+) -> None:
+    server = start_redis()
+    server.kill()
+    order = book.place(ORDER)
+    worker = start("--relay", redis_url=server.url)
+    line = worker.wait_for("Redis cannot be used")
+    assert server.url in line
+    assert "set STAGEDOOR_REDIS_URL" in line
+    server.start()
+    worker.wait_for("Redis is back")
+    worker.wait_for("done     render_tickets")
+    assert [ticket.state for ticket in book.tickets(order.order_id)] == ["valid"]
+    assert worker.said().count("Redis cannot be used") == 1
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+
+
+def test_a_relay_that_waits_for_redis_stops_when_asked(start: Start, start_redis: StartRedis) -> None:
+    server = start_redis()
+    server.kill()
+    relay = start("relay", redis_url=server.url)
+    relay.wait_for("Redis cannot be used")
+    relay.signal(signal.SIGTERM)
+    assert relay.wait() == 0
+
+
+async def test_a_redis_that_evicts_keys_is_warned_of(start_redis: StartRedis) -> None:
+    link = Link(start_redis("--maxmemory-policy", "allkeys-lru").url, block_ms=0)
+    told: list[Event] = []
+    await wiring.check_server(link, EventStream(told.append))
+    [event] = told
+    assert isinstance(event, Warned)
+    assert "maxmemory-policy is 'allkeys-lru'" in event.message
+    assert "set maxmemory-policy noeviction" in event.message
+    link.close()
+
+
+# -- what is wrong with the set-up: exit code 2, lines, no traceback --------------------
+
+
+def test_everything_that_is_wrong_is_said_at_once(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "occupied").write_text("a file")
+    (tmp_path / "bad_plugin.py").write_text("import not_there_at_all")
+    folder = str(tmp_path / "occupied" / "tickets")
+    worker = start("--tickets-dir", folder, "--plugins", "bad_plugin", "--redis-url", "redis://u:secret@h:port")
+    assert worker.wait() == 2
+    lines = worker.said().splitlines()
+    assert len(lines) == 3
+    assert all(line.startswith("stagedoor: ") for line in lines)
+    said = worker.said()
+    assert "redis_url: 'redis://u:***@h:port' is not understood" in said
+    assert f"tickets_dir: cannot write to {folder}" in said
+    assert (
+        "the module bad_plugin could not be imported: ModuleNotFoundError: No module named 'not_there_at_all'" in said
+    )
+
+
+def test_an_unknown_setting_ends_every_command(start: Start) -> None:
+    process = start("relay", slotz="4")
+    assert process.wait() == 2
+    assert process.said() == "stagedoor: STAGEDOOR_SLOTZ: there is no such setting; did you mean STAGEDOOR_SLOTS?"
+
+
+@pytest.fixture
+def in_process(
+    environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., int]]:
+    """Run a worker that cannot start in this very process, where things can be replaced."""
+    monkeypatch.chdir(tmp_path)
+    for name, value in environ.items():
+        if name.startswith("STAGEDOOR_"):
+            monkeypatch.setenv(name, value)
+    before = signal.getsignal(signal.SIGTERM)
+    yield lambda *words: run(["worker", *words])
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_server_that_is_too_old_is_refused(
+    in_process: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    light = plugins.Plugins(handlers={}, registry=Registry())
+    monkeypatch.setattr(wiring, "load_plugins", lambda *_, **__: light)
+    monkeypatch.setattr(redis.Redis, "info", lambda *_: {"redis_version": "6.2.14"})
+    assert in_process() == 2
+    [line] = [line for line in capfd.readouterr().err.splitlines() if line.startswith("stagedoor: ")]
+    assert "this server is Redis 6.2.14; Stagedoor needs Redis 7.0" in line
+
+
+def test_a_package_that_turned_the_gil_on_is_named_and_the_worker_does_not_start(
+    in_process: Callable[..., int],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    text = "The global interpreter lock (GIL) has been enabled to load module 'redis.speedups', which has not declared"
+    (tmp_path / "turns_the_gil_on.py").write_text(
+        f"import stagedoor, warnings\nwarnings.warn({text!r}, RuntimeWarning)\n"
+        "@stagedoor.handler('k')\ndef k(job, ctx): ...\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(plugins, "_can_do_without", lambda: True)
+    monkeypatch.setattr(plugins, "_is_gil_enabled", lambda: True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert in_process("--plugins", "turns_the_gil_on") == 2
+    [line] = capfd.readouterr().err.splitlines()
+    assert "the GIL is on: the package redis " in line
+    assert "uninstall it" in line
+
+
+def test_sigterm_before_anything_is_claimed_is_a_clean_end(
+    in_process: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def load(*_: Any, **__: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(wiring, "load_plugins", load)
+    assert in_process() == 0
+    assert capfd.readouterr().err == ""
