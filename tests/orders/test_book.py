@@ -240,3 +240,41 @@ def test_an_order_is_read_in_one_statement(book: OrderBook) -> None:
     sa.event.listen(book._database.engine, "before_cursor_execute", lambda *args: statements.append(args[2]))
     book.get(order.order_id)
     assert [statement.split()[0] for statement in statements if not statement.startswith("BEGIN")] == ["SELECT"]
+
+
+class OutboxFails(RuntimeError):
+    """What the database raises in the next test."""
+
+
+ACTIONS: dict[str, Callable[[OrderBook], object]] = {
+    "place": lambda book: book.place(order_data(order_id=7)),
+    "place_many": lambda book: book.place_many([order_data(order_id=7), order_data(order_id=8)]),
+    "refund": lambda book: book.refund(1),
+    "change": lambda book: book.change(1, Rename(1, "Ada"), RotateToken(2)),
+    "reissue": lambda book: book.reissue(1),
+}
+
+
+@pytest.mark.parametrize("action", ACTIONS.values(), ids=ACTIONS.keys())
+def test_without_its_outbox_row_nothing_is_done(action: Callable[[OrderBook], object], book: OrderBook) -> None:
+    before = book.place(order_data(order_id=1, positions=2))
+
+    def fail(*arguments: object) -> None:
+        if str(arguments[2]).startswith("INSERT INTO outbox"):
+            raise OutboxFails
+
+    sa.event.listen(book._database.engine, "before_cursor_execute", fail)
+    with pytest.raises(OutboxFails):
+        action(book)
+    assert book.get(1) == before
+    assert book.summary().orders_placed == 1
+    assert book.outbox.backlog().waiting == 1
+
+
+@pytest.mark.parametrize("action", ACTIONS.values(), ids=ACTIONS.keys())
+def test_what_a_shop_does_is_one_transaction(action: Callable[[OrderBook], object], book: OrderBook) -> None:
+    book.place(order_data(order_id=1, positions=2))
+    commits: list[object] = []
+    sa.event.listen(book._database.engine, "commit", commits.append)
+    action(book)
+    assert len(commits) == 1
