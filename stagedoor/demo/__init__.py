@@ -1,6 +1,6 @@
 """The demo: a shop that sells, changes and refunds, real workers, and a check of everything at the end.
 
-START READING at `runner`. What is decided is in `programme` (the orders), `plan`
-(what happens to them, and when) and `report`; what acts is in `crew` (the
-processes), `watch` (their logs), `kill` and `check`; `show` is the screen.
+START READING at `runner`. The shop, its orders, its processes and the check are
+in `stagedoor.rehearsal`; `kill` ends a worker, `report` is what came out, and
+`show` is the screen.
 """

@@ -5,8 +5,8 @@ import time
 import attrs
 
 from stagedoor.broker.scratch import Scratch
-from stagedoor.demo.crew import Crew
-from stagedoor.demo.watch import Watch
+from stagedoor.rehearsal.crew import Crew
+from stagedoor.rehearsal.watch import Watch
 
 KILL_FROM_SHARE = 0.25
 """Of the orders that must be placed before: the workers are at it, and much is still to come."""

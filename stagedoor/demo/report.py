@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from stagedoor.demo.check import Checked
+from stagedoor.rehearsal.check import Checked
 
 
 @attrs.frozen(kw_only=True)

@@ -11,26 +11,26 @@ time happens in the processes and in the shop's threads.
 """
 
 import contextlib
-import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from types import FrameType
 
 import attrs
 
 from stagedoor.broker.connection import Link
+from stagedoor.broker.private_server import PrivateRedis
 from stagedoor.broker.scratch import Leftovers, Scratch
 from stagedoor.core.keys import Keys
-from stagedoor.demo.check import Checked, check_everything
-from stagedoor.demo.crew import NAMESPACE, WORKERS, Crew, House
-from stagedoor.demo.evening import Evening
+from stagedoor.rehearsal.check import check_everything
+from stagedoor.rehearsal.crew import NAMESPACE, WORKERS, Crew, House
+from stagedoor.rehearsal.evening import Evening
 from stagedoor.demo.kill import KILL_FROM_SHARE, Killer
-from stagedoor.demo.plan import make_plan
-from stagedoor.demo.programme import make_orders
+from stagedoor.rehearsal.plan import make_plan
+from stagedoor.rehearsal.programme import make_orders
 from stagedoor.demo.report import Ending, Report
 from stagedoor.demo.show import Screen, View, WorkerView
-from stagedoor.demo.watch import Watch
+from stagedoor.rehearsal.rest import STALL_LIMIT_S, Moved, interrupt_on_sigterm, is_empty, with_unrest
+from stagedoor.rehearsal.watch import Watch
 from stagedoor.errors import ConfigurationError, StagedoorError
 from stagedoor.orders import OrderBook
 
@@ -38,8 +38,6 @@ LOOK_EVERY_S = 0.015
 """Short against the tens of ms that a ticket takes: what is to happen while it is drawn must not come late."""
 COUNT_EVERY_S = 0.25
 START_LIMIT_S = 120.0
-STALL_LIMIT_S = 60.0
-"""Without any progress for so long the demo gives up: a killed worker's entries move within 12.5 s."""
 ORDERS_PER_SLOT = 4
 LAST_LINES_S = 1.0
 
@@ -74,28 +72,15 @@ def run_demo(options: Options, screen: Screen) -> tuple[Report, Ending]:
     with interrupt_on_sigterm(), contextlib.ExitStack() as stack:
         book = stack.enter_context(OrderBook.open(house.orders_url, tickets_dir=house.tickets_dir))
         stack.enter_context(screen)
-        crew = stack.enter_context(Crew(house, slots=options.slots, settings=options.settings))
-        link = stack.enter_context(contextlib.closing(Link(crew.redis_url)))
+        redis = stack.enter_context(PrivateRedis(house.log_of_redis))
+        crew = stack.enter_context(Crew(house, redis.url, slots=options.slots, settings=options.settings))
+        link = stack.enter_context(contextlib.closing(Link(redis.url)))
         demo = _Demo(options, house, book, crew=crew, scratch=Scratch(link, Keys(NAMESPACE)), screen=screen)
         with demo.evening:
             demo.open_house()
             demo.sell()
         crew.stop()
         return demo.finish()
-
-
-@contextlib.contextmanager
-def interrupt_on_sigterm() -> Iterator[None]:
-    """Treat SIGTERM as Ctrl-C for as long as the block runs: end what was started, then ourselves."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 class _Demo:
@@ -136,7 +121,7 @@ class _Demo:
     def sell(self) -> None:
         """Sell, change, refund, and wait for rest; gives up when nothing has moved for a minute."""
         self._began = time.monotonic()
-        moved = _Moved()
+        moved = Moved()
         while not self._is_at_rest():
             self._look_once()
             if not moved.lately(self._how_far(), STALL_LIMIT_S):
@@ -153,7 +138,7 @@ class _Demo:
             progress=lambda done, total: self._show("Checking every ticket", step=f"{done} of {total} files opened"),
         )
         if self._left is not None:
-            checked = _with_unrest(checked, self._left)
+            checked = with_unrest(checked, self._left)
         report = Report(
             orders=self.evening.placed,
             checked=checked,
@@ -181,8 +166,7 @@ class _Demo:
         if not self.evening.is_over and self.evening.placed < self.evening.orders:
             return False
         self._left = self._scratch.leftovers()
-        is_empty = not (self._left.waiting or self._left.pending or self._left.delayed)
-        if not is_empty or self._book.outbox.backlog().waiting:
+        if not is_empty(self._left) or self._book.outbox.backlog().waiting:
             return False
         if not self.evening.is_over:
             self.evening.hurry()
@@ -303,26 +287,3 @@ class _Counts:
         summary = book.summary()
         self.tickets = summary.tickets_valid + summary.tickets_void
         self.waiting = book.outbox.backlog().waiting
-
-
-@attrs.define
-class _Moved:
-    """Whether something has moved lately."""
-
-    last: tuple[int, ...] = ()
-    at: float = attrs.Factory(time.monotonic)
-
-    def lately(self, how_far: tuple[int, ...], limit_s: float, clock: Callable[[], float] = time.monotonic) -> bool:
-        """Return whether it has moved within the limit."""
-        if how_far != self.last:
-            self.last, self.at = how_far, clock()
-        return clock() - self.at <= limit_s
-
-
-def _with_unrest(checked: Checked, left: Leftovers) -> Checked:
-    """Return what was found with what kept the demo from coming to rest: that is lost, too."""
-    said = (
-        f"lost: nothing has moved for {STALL_LIMIT_S:.0f} s: {left.waiting} entries in the streams, "
-        f"{left.pending} pending, {len(left.delayed)} delayed, {len(left.dead)} dead letters"
-    )
-    return attrs.evolve(checked, lost=max(1, checked.lost), problems=(said, *checked.problems))
