@@ -109,10 +109,12 @@ def _workers(overview: Overview, settings: Settings) -> Any:
     made = table("worker", "slots", "held", "host", "pid", "last beat", "", right=("held", "pid", "last beat"))
     for worker in overview.workers:
         state, style = _state(worker, settings)
+        # What a lapsed worker held when it was last heard of is somebody else's by now.
+        is_lapsed = worker.beat_age_s > settings.liveness_ttl_s
         made.add_row(
             safe(worker.name, style),
-            _bar(worker),
-            Text(f"{worker.held}/{worker.slots}"),
+            Text() if is_lapsed else _bar(worker),
+            Text() if is_lapsed else Text(f"{worker.held}/{worker.slots}"),
             safe(worker.host, "dim"),
             safe(worker.pid, "dim"),
             Text(f"{span(worker.beat_age_s)} ago", style="dim"),
