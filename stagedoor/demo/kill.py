@@ -2,30 +2,17 @@
 
 import time
 
-import attrs
-
 from stagedoor.broker.scratch import Scratch
 from stagedoor.rehearsal.crew import Crew
+from stagedoor.rehearsal.kill import Killed, kill_holding
 from stagedoor.rehearsal.watch import Watch
 
 KILL_FROM_SHARE = 0.25
 """Of the orders that must be placed before: the workers are at it, and much is still to come."""
 AT_LEAST = 3
 """Entries that the victim should hold; fewer are taken when many attempts have found no more."""
-FROZEN_S = 0.02
-"""How long a frozen worker is watched: what it has sent by then has arrived."""
 RETRY_S = 0.05
 PATIENT_ATTEMPTS = 60
-
-
-@attrs.frozen(kw_only=True)
-class Killed:
-    """A worker that was killed while it held these entries; *at* is Unix seconds."""
-
-    worker: str
-    at: float
-    held: frozenset[str]
-    slots_in_use: int
 
 
 class Killer:
@@ -41,24 +28,15 @@ class Killer:
         self.killed: Killed | None = None
 
     def try_once(self) -> Killed | None:
-        """Kill the victim if this is a good moment; return what it held then.
-
-        It is frozen first: what it holds cannot change while we look, and it dies holding it.
-        """
+        """Kill the victim if this is a good moment; return what it held then."""
         running = len(self._watch.workers[self._victim].running)
         if self.killed is not None or running == 0 or time.monotonic() < self._next_at:
             return None
         self._attempts += 1
         least = AT_LEAST if self._attempts < PATIENT_ATTEMPTS else 1
-        self._crew.freeze(self._victim)
-        time.sleep(FROZEN_S)
-        if len(self._scratch.held_by(self._victim)) < least:
-            self._crew.thaw(self._victim)
+        self.killed = kill_holding(self._crew, self._scratch, self._victim, at_least=least, running=running)
+        if self.killed is None:
             self._next_at = time.monotonic() + RETRY_S
-            return None
-        at = self._crew.kill(self._victim)
-        held = frozenset(self._scratch.held_by(self._victim))
-        self.killed = Killed(worker=self._victim, at=at, held=held, slots_in_use=running)
         return self.killed
 
     def recovery_s(self) -> float | None:

@@ -21,18 +21,18 @@ from stagedoor.broker.connection import Link
 from stagedoor.broker.private_server import PrivateRedis
 from stagedoor.broker.scratch import Leftovers, Scratch
 from stagedoor.core.keys import Keys
+from stagedoor.demo.kill import KILL_FROM_SHARE, Killer
+from stagedoor.demo.report import Ending, Report
+from stagedoor.demo.show import Screen, View, WorkerView
+from stagedoor.errors import ConfigurationError, StagedoorError
+from stagedoor.orders import OrderBook
 from stagedoor.rehearsal.check import check_everything
 from stagedoor.rehearsal.crew import NAMESPACE, WORKERS, Crew, House
 from stagedoor.rehearsal.evening import Evening
-from stagedoor.demo.kill import KILL_FROM_SHARE, Killer
 from stagedoor.rehearsal.plan import make_plan
 from stagedoor.rehearsal.programme import make_orders
-from stagedoor.demo.report import Ending, Report
-from stagedoor.demo.show import Screen, View, WorkerView
 from stagedoor.rehearsal.rest import STALL_LIMIT_S, Moved, interrupt_on_sigterm, is_empty, with_unrest
 from stagedoor.rehearsal.watch import Watch
-from stagedoor.errors import ConfigurationError, StagedoorError
-from stagedoor.orders import OrderBook
 
 LOOK_EVERY_S = 0.015
 """Short against the tens of ms that a ticket takes: what is to happen while it is drawn must not come late."""

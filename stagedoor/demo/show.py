@@ -18,6 +18,7 @@ from stagedoor.demo.report import Ending, Report, places_of, rows_of
 LINE_EVERY_S = 2.0
 FRAMES_PER_S = 8
 BAR = 36
+WORDS = 26
 MOST_PROBLEMS = 20
 
 
@@ -138,11 +139,13 @@ def line_of(view: View) -> str:
 def picture_of(view: View) -> RenderableType:
     """Return the view as bars."""
     bars = Table.grid(padding=(0, 2, 0, 0))
-    for _ in range(3):
-        bars.add_column()
-    bars.add_column(style="dim")
+    # Fixed widths: bars that change their length while they fill look like a mistake.
+    bars.add_column(width=9)
+    bars.add_column(max_width=BAR)
+    bars.add_column(width=13)
+    bars.add_column(style="dim", width=WORDS)
     for name, done, total, words in _bars(view):
-        bars.add_row(name, _bar(done, total), f"{done:>5} / {total}", words)
+        bars.add_row(name, _bar(done, total), f"{done:>5} / {total:<5}", words)
     workers = Table.grid(padding=(0, 2, 0, 0))
     for _ in range(3):
         workers.add_column()
@@ -158,13 +161,13 @@ def picture_of(view: View) -> RenderableType:
 def _bars(view: View) -> Iterator[tuple[str, int, int, str]]:
     yield "placed", view.placed, view.orders, "orders"
     yield "published", view.rows_published, max(view.rows_written, view.orders), "outbox rows"
-    yield "issued", view.issued, view.orders, f"orders  {view.tickets} tickets  {view.tickets_per_second:.0f}/s"
+    yield "issued", view.issued, view.orders, f"orders {view.tickets} tickets {view.tickets_per_second:.0f}/s"
     yield "refunded", view.refunded, view.to_refund, "orders"
 
 
 def _bar(done: int, total: int) -> ProgressBar:
     return ProgressBar(
-        total=max(total, 1), completed=min(done, total) if total else 1, width=BAR, complete_style="cyan",
+        total=max(total, 1), completed=min(done, total) if total else 1, complete_style="cyan",
         finished_style="green",
     )  # fmt: skip
 

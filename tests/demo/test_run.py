@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,11 +10,14 @@ import time
 from pathlib import Path
 from typing import Self
 
+import attrs
 import pytest
 
-from stagedoor.demo.runner import Options, run_demo
+from stagedoor.cli.app import run as run_command
+from stagedoor.demo.report import Ending, Report
+from stagedoor.demo.runner import DemoFailed, Options, run_demo
 from stagedoor.demo.show import View
-from tests.demo.test_show import KEYS
+from tests.demo.test_show import CHECKED, ENDING, KEYS, REPORT
 
 QUICK = {"liveness_ttl_s": "1", "beat_every_s": "0.2", "sweep_every_s": "0.2"}
 """A killed worker is missed soon, so that the test is short."""
@@ -78,21 +82,68 @@ def test_a_demo_with_a_kill_loses_nothing_and_the_other_worker_takes_over(
     assert processes_of(tmp_path.resolve()) == []
 
 
-@pytest.mark.process
-@pytest.mark.redis
-def test_json_is_one_object_on_stdout_and_nothing_else(redis_program: str, tmp_path: Path) -> None:
-    run = subprocess.run(
-        [sys.executable, "-m", "stagedoor", "demo", "--orders", "6", "--json", "--seed", "2"],
-        cwd=tmp_path,
-        env=environment(redis_program) | {"TMPDIR": str(tmp_path), "STAGEDOOR_REDIS_URL": "redis://nobody:1/"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    assert list(json.loads(run.stdout)) == KEYS
-    assert run.stdout.count("\n") == 1
-    assert list(tmp_path.iterdir()) == [], "the folder of a demo for programs is not kept"
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Options]:
+    """Have no demo run; return what is asked of one."""
+    found: list[Options] = []
+
+    def run(options: Options, screen: object) -> tuple[Report, Ending]:
+        found.append(options)
+        (options.folder / "tickets").mkdir()
+        return REPORT, ENDING
+
+    monkeypatch.setattr("stagedoor.demo.runner.run_demo", run)
+    monkeypatch.setattr("stagedoor.cli.demo.check_installed", lambda: None)
+    return found
+
+
+def test_json_is_one_object_on_stdout_and_nothing_else(
+    asked: list[Options], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(["demo", "--orders", "6", "--refund-share", "0.5", "--seed", "2", "--json"]) == 0
+    out, _err = capsys.readouterr()
+    assert list(json.loads(out)) == KEYS
+    assert out.count("\n") == 1
+    (options,) = asked
+    assert (options.orders, options.refund_share, options.seed, options.kill) == (6, 0.5, 2, False)
+    assert not options.folder.exists(), "the folder of a demo for programs is not kept"
+
+
+def test_the_folder_of_a_demo_for_people_is_kept(asked: list[Options], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["demo", "--kill"]) == 0
+    assert "Nothing lost, nothing wrong." in capsys.readouterr().out
+    (options,) = asked
+    assert (options.orders, options.refund_share, options.kill) == (300, 0.2, True)
+    assert options.folder.is_dir()
+    shutil.rmtree(options.folder)
+
+
+def test_a_folder_that_was_named_is_used_and_kept(asked: list[Options], tmp_path: Path) -> None:
+    assert run_command(["demo", "--folder", str(tmp_path / "new" / "one"), "--json"]) == 0
+    assert asked[0].folder == (tmp_path / "new" / "one").resolve()
+    assert asked[0].folder.is_dir()
+
+
+@pytest.mark.parametrize("count", ["lost", "wrong"])
+def test_what_is_lost_or_wrong_makes_the_exit_code_1(monkeypatch: pytest.MonkeyPatch, count: str) -> None:
+    bad = attrs.evolve(REPORT, checked=attrs.evolve(CHECKED, **{count: 1}))
+    monkeypatch.setattr("stagedoor.demo.runner.run_demo", lambda options, screen: (bad, ENDING))
+    monkeypatch.setattr("stagedoor.cli.demo.check_installed", lambda: None)
+    assert run_command(["demo", "--json"]) == 1
+
+
+def test_a_process_that_has_ended_by_itself_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(options: Options, screen: object) -> tuple[Report, Ending]:
+        raise DemoFailed("worker-1 has ended with exit code 70: out of slots")
+
+    monkeypatch.setattr("stagedoor.demo.runner.run_demo", run)
+    monkeypatch.setattr("stagedoor.cli.demo.check_installed", lambda: None)
+    assert run_command(["demo", "--json"]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == "stagedoor: worker-1 has ended with exit code 70: out of slots\n"
 
 
 @pytest.mark.process

@@ -8,9 +8,9 @@ from typing import Any
 import attrs
 from rich.console import Console
 
-from stagedoor.demo.check import Checked
 from stagedoor.demo.report import Ending, Report
 from stagedoor.demo.show import PlainScreen, View, WorkerView, line_of, picture_of, print_report
+from stagedoor.rehearsal.check import Checked
 
 KEYS = [
     "orders",

@@ -1,13 +1,13 @@
-"""The orders of a demo: they can be placed, they look like the world's, and a seed decides them."""
+"""The orders of a rehearsal: they can be placed, they look like the world's, and a seed decides them."""
 
 import unicodedata
 from collections import Counter
 
 import pytest
 
-from stagedoor.demo.plan import Act, Moment, make_plan
-from stagedoor.demo.programme import MOST_POSITIONS, SHOWS, make_orders
 from stagedoor.orders.parse import accept
+from stagedoor.rehearsal.plan import Act, Moment, make_plan
+from stagedoor.rehearsal.programme import MOST_POSITIONS, SHOWS, make_orders
 
 ORDERS = list(make_orders(400, seed=1))
 

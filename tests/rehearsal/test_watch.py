@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from stagedoor.cli.logs import Line, json_line
-from stagedoor.demo.watch import Settled, Started, Watch
 from stagedoor.events import DeliverySettled, DeliveryStarted, Event, WorkerStarted
+from stagedoor.rehearsal.watch import Settled, Started, Watch
 
 
 def text_of(event: Event, *, at: float = 100.0) -> str:

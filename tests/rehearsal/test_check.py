@@ -1,4 +1,4 @@
-"""The check at the end of a demo finds what is wrong, not only what is right."""
+"""The check at the end of a rehearsal finds what is wrong, not only what is right."""
 
 import io
 from pathlib import Path
@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from stagedoor.demo.check import CodeReader, Ticket, can_read_codes, check_everything, problem_of
-from stagedoor.demo.programme import make_orders
 from stagedoor.orders import NewTicket, OrderBook
+from stagedoor.rehearsal.check import CodeReader, Ticket, can_read_codes, check_everything, problem_of
+from stagedoor.rehearsal.programme import make_orders
 
 TOKEN = "AIA7QSLC" + "B" * 18
 

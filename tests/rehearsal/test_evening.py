@@ -1,4 +1,4 @@
-"""The shop of a demo: what is planned happens, once, and at its moment."""
+"""The shop of a rehearsal: what is planned happens, once, and at its moment."""
 
 import time
 from collections.abc import Iterator
@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from stagedoor.demo.evening import Evening
-from stagedoor.demo.plan import Act, Deed, Moment
-from stagedoor.demo.programme import make_orders
-from stagedoor.demo.watch import RENDER, Settled, Started
 from stagedoor.orders import OrderBook
+from stagedoor.rehearsal.evening import Evening
+from stagedoor.rehearsal.plan import Act, Deed, Moment
+from stagedoor.rehearsal.programme import make_orders
+from stagedoor.rehearsal.watch import RENDER, Settled, Started
 
 ORDERS = list(make_orders(6, seed=3))
 
