@@ -34,6 +34,7 @@ COMMANDS: dict[str, Entry] = {
     "relay": Entry("stagedoor.cli.relay", "Bring outbox rows to the stream; any number may run."),
     "order": Entry("stagedoor.cli.order", "Place, refund, change, show and check orders."),
     "status": Entry("stagedoor.cli.status", "Show what is where: streams, workers, outbox."),
+    "dead": Entry("stagedoor.cli.dead", "Look at dead letters, put their jobs back, or drop them."),
     "renderers": Entry("stagedoor.cli.renderers", "List the renderers that are installed."),
     "replay": Entry("stagedoor.cli.replay", "Run fixtures against real handlers and a real Redis."),
     "demo": Entry("stagedoor.cli.demo", "Sell, refund and print tickets with real parts on this machine."),

@@ -222,12 +222,12 @@ def end_process(code: int, logs: Logs) -> NoReturn:
     """End this process now, with all that was said written, whatever its threads do.
 
     An ordinary exit would run into threads of handlers that do not end, and into
-    whatever those hold.
+    whatever those hold. Stderr is the logs' alone: when nobody reads it, their thread
+    stands in the middle of a write, and to flush it here would mean to wait for that.
     """
     logs.flush()
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            stream.flush()
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        sys.stdout.flush()
     os._exit(code)
 
 

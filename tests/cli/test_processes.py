@@ -1,7 +1,10 @@
 """The worker and the relay as real processes: they do their work, stop when asked, and say what is wrong."""
 
+import contextlib
 import os
 import signal
+import subprocess
+import sys
 import textwrap
 import warnings
 from collections.abc import Callable, Iterator
@@ -9,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
+from redis import Redis
 
 from stagedoor.broker.connection import Link
 from stagedoor.cli import plugins, wiring
@@ -93,6 +96,31 @@ def test_a_relay_alone_publishes_and_ends_at_once_when_asked(start: Start, book:
     relay.signal(signal.SIGTERM)
     assert relay.wait() == 0
     assert "the relay has stopped (SIGTERM)" in relay.said()
+
+
+def test_a_log_that_nobody_reads_keeps_no_relay_from_working_and_ending(
+    environ: dict[str, str], book: OrderBook, tmp_path: Path, redis_url: str, namespace: str
+) -> None:
+    book.place(ORDER)
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writing, b"x" * 4096)
+    os.set_blocking(writing, True)
+    command = [sys.executable, "-m", "stagedoor", "relay", "--log-level", "debug"]
+    with (
+        subprocess.Popen(command, cwd=tmp_path, env=environ, stderr=writing) as relay,
+        Redis.from_url(redis_url) as client,
+    ):
+        try:
+            assert client.xread({namespace: "0"}, block=60_000)
+            relay.send_signal(signal.SIGTERM)
+            assert relay.wait(60) == 0
+        finally:
+            relay.kill()
+    os.close(reading)
+    os.close(writing)
 
 
 def test_plugins_run_and_a_handler_that_never_returns_does_not_keep_the_process(
@@ -199,7 +227,7 @@ def test_a_server_that_is_too_old_is_refused(
 ) -> None:
     light = plugins.Plugins(handlers={}, registry=Registry())
     monkeypatch.setattr(wiring, "load_plugins", lambda *_, **__: light)
-    monkeypatch.setattr(redis.Redis, "info", lambda *_: {"redis_version": "6.2.14"})
+    monkeypatch.setattr(Redis, "info", lambda *_: {"redis_version": "6.2.14"})
     assert in_process() == 2
     [line] = [line for line in capfd.readouterr().err.splitlines() if line.startswith("stagedoor: ")]
     assert "this server is Redis 6.2.14; Stagedoor needs Redis 7.0" in line

@@ -92,6 +92,23 @@ async def test_while_idle_redis_is_asked_once_a_second_and_not_more(
     assert publishing.calls == ["confirmed_seq"] * 4
 
 
+async def test_rows_that_were_published_a_week_ago_are_removed_and_no_others(rig: Rig) -> None:
+    rig.place(3)
+    await drained(rig.relay())
+    with rig.book.outbox._database.write() as connection:
+        connection.exec_driver_sql("UPDATE outbox SET published_at = published_at - 8 * 86400 WHERE id = 1")
+        connection.exec_driver_sql("UPDATE outbox SET published_at = published_at - 6 * 86400 WHERE id = 2")
+    outbox = Breakable(rig.book.outbox)
+    pruned = trio.Event()
+    outbox.after["prune"] = lambda: trio.from_thread.run_sync(pruned.set)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rig.relay(outbox=outbox).run)
+        with trio.fail_after(20):
+            await pruned.wait()
+        nursery.cancel_scope.cancel()
+    assert rig.rows().keys() == {2, 3}
+
+
 # -- what can never be published ------------------------------------------------------
 
 
