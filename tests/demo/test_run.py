@@ -126,7 +126,8 @@ def test_a_folder_that_was_named_is_used_and_kept(asked: list[Options], tmp_path
 
 @pytest.mark.parametrize("count", ["lost", "wrong"])
 def test_what_is_lost_or_wrong_makes_the_exit_code_1(monkeypatch: pytest.MonkeyPatch, count: str) -> None:
-    bad = attrs.evolve(REPORT, checked=attrs.evolve(CHECKED, **{count: 1}))
+    checked = attrs.evolve(CHECKED, lost=int(count == "lost"), wrong=int(count == "wrong"))
+    bad = attrs.evolve(REPORT, checked=checked)
     monkeypatch.setattr("stagedoor.demo.runner.run_demo", lambda options, screen: (bad, ENDING))
     monkeypatch.setattr("stagedoor.cli.demo.check_installed", lambda: None)
     assert run_command(["demo", "--json"]) == 1
