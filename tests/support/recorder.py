@@ -28,15 +28,15 @@ class Recorder:
         for _is_enough, woken, token in satisfied:
             token.run_sync_soon(woken.set)
 
-    def of[E: Event](self, kind: type[E], **fields: Any) -> list[E]:
+    def of[E: Event](self, kind: type[E], /, **fields: Any) -> list[E]:
         """Return the events of a class whose fields are these."""
         return [event for event in list(self.events) if isinstance(event, kind) and _has(event, fields)]
 
-    async def wait[E: Event](self, kind: type[E], count: int = 1, **fields: Any) -> E:
+    async def wait[E: Event](self, kind: type[E], times: int = 1, /, **fields: Any) -> E:
         """Wait until there are that many such events, from the beginning on; return the last of them."""
 
         def is_enough() -> bool:
-            return len(self.of(kind, **fields)) >= count
+            return len(self.of(kind, **fields)) >= times
 
         woken = trio.Event()
         with self._lock:
@@ -46,8 +46,8 @@ class Recorder:
                 woken.set()
         with trio.move_on_after(LIMIT_S) as scope:
             await woken.wait()
-        assert not scope.cancelled_caught, f"waited for {count} {kind.__name__} {fields}, got {self.events}"
-        return self.of(kind, **fields)[count - 1]
+        assert not scope.cancelled_caught, f"waited for {times} {kind.__name__} {fields}, got {self.events}"
+        return self.of(kind, **fields)[times - 1]
 
 
 def _has(event: Event, fields: dict[str, Any]) -> bool:
