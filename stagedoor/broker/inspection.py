@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from stagedoor.broker.connection import Link, mapped_errors
+from stagedoor.broker.connection import Link, Script, mapped_errors
 from stagedoor.core.keys import GROUP, POOL, Keys, is_worker_name
 from stagedoor.errors import GroupMissing
 
@@ -24,7 +24,8 @@ class StreamView:
     """One stream as its group sees it.
 
     *unread* and *pending* together are *length*, unless somebody deletes what is owed.
-    *oldest_age_s* is the age of the oldest entry that is owed, None when none is.
+    *oldest_age_s* is the age of the oldest entry that is owed, None when none is, and
+    *oldest_pending_age_s* that of the oldest one that was handed out.
     *trimmed_unread* counts entries that somebody deleted before anybody had read them.
     """
 
@@ -33,6 +34,7 @@ class StreamView:
     pending: int = 0
     pool: int = 0
     oldest_age_s: float | None = None
+    oldest_pending_age_s: float | None = None
     trimmed_unread: int = 0
 
 
@@ -71,6 +73,14 @@ class Overview:
         return self.stream.trimmed_unread + self.critical.trimmed_unread
 
 
+@attrs.frozen(kw_only=True)
+class Waiting:
+    """What waits for a worker: how many entries, and for how many seconds the first of them has."""
+
+    count: int
+    for_s: float
+
+
 class Inspection:
     """Looks at one namespace.
 
@@ -82,6 +92,7 @@ class Inspection:
     def __init__(self, link: Link, keys: Keys) -> None:
         self._client = link.patient
         self._keys = keys
+        self._page = Script("page")
 
     def look(self) -> Overview:
         """Return what is where; a namespace that nobody has used yet is empty, not an error.
@@ -89,31 +100,68 @@ class Inspection:
         Raises:
             BrokerUnavailable: Redis cannot be asked now.
         """
-        streams = (self._keys.stream, self._keys.critical)
+        return attrs.evolve(self.look_at_queues(), workers=self._workers((self._keys.stream, self._keys.critical)))
+
+    def look_at_queues(self) -> Overview:
+        """Return what is where in one round trip; the workers are left out.
+
+        Raises:
+            BrokerUnavailable: Redis cannot be asked now.
+        """
         with mapped_errors(), self._client.pipeline(transaction=True) as pipe:
             pipe.time()
             pipe.zcard(self._keys.delayed)
             pipe.xlen(self._keys.dead)
-            for key in streams:
-                pipe.xinfo_stream(key)
-                pipe.xinfo_groups(key)
-                pipe.xpending(key, GROUP)
-            answers: list[Any] = [_or_none(answer) for answer in pipe.execute(raise_on_error=False)]
-        now_ms = _milliseconds(answers[0])
-        jobs, critical = (_Raw.of(*answers[at : at + 3]) for at in (3, 6))
+            for key in (self._keys.stream, self._keys.critical):
+                ask_about_stream(pipe, key)
+            answers: list[Any] = [or_none(answer) for answer in pipe.execute(raise_on_error=False)]
+        now_ms = milliseconds(answers[0])
+        jobs, critical = (RawStream.of(*answers[at : at + 3]) for at in (3, 6))
         return Overview(
             stream=view_of(jobs, now_ms=now_ms),
             critical=view_of(critical, now_ms=now_ms),
             delayed=answers[1] or 0,
             dead=answers[2] or 0,
-            workers=self._workers(streams),
+            workers=(),
         )
+
+    def look_for_waiting(self) -> Waiting:
+        """Return how many entries wait for a worker to take them, and since when the first could have been taken.
+
+        An entry in the pool waits since it came there, an unread one since it was added.
+
+        Raises:
+            BrokerUnavailable: Redis cannot be asked now.
+        """
+        keys = (self._keys.stream, self._keys.critical)
+        with mapped_errors(), self._client.pipeline(transaction=True) as pipe:
+            pipe.time()
+            for key in keys:
+                ask_about_stream(pipe, key)
+                pipe.xpending_range(key, GROUP, "-", "+", 1, POOL)
+            time, *answers = [or_none(answer) for answer in pipe.execute(raise_on_error=False)]
+        raws = [RawStream.of(*answers[at : at + 3]) for at in (0, 4)]
+        pooled = [row["time_since_delivered"] / 1000 for at in (3, 7) for row in answers[at] or ()]
+        count = sum(view.unread + view.pool for view in (view_of(raw, now_ms=0) for raw in raws))
+        unread = [self._unread_for_s(key, raw, milliseconds(time)) for key, raw in zip(keys, raws, strict=True)]
+        since = [*pooled, *(seconds for seconds in unread if seconds is not None)]
+        return Waiting(count=count, for_s=max(since, default=0.0))
+
+    def _unread_for_s(self, key: str, raw: "RawStream", now_ms: int) -> float | None:
+        """Return the age of the first unread entry, None where there is none."""
+        first = raw.first
+        if first is not None and first <= raw.last_delivered:
+            with mapped_errors():
+                start = "({}-{}".format(*raw.last_delivered)
+                rows: Any = self._page(self._client, [key], ["up", start, "+", 1])
+            first = entry_number(rows[0][0]) if rows else None
+        return None if first is None else max(0, now_ms - first[0]) / 1000
 
     def _workers(self, streams: Sequence[str]) -> tuple[WorkerView, ...]:
         with mapped_errors(), self._client.pipeline(transaction=True) as pipe:
             for key in streams:
                 pipe.xinfo_consumers(key, GROUP)
-            consumers = [_or_none(answer) or [] for answer in pipe.execute(raise_on_error=False)]
+            consumers = [or_none(answer) or [] for answer in pipe.execute(raise_on_error=False)]
         names = {_text(row["name"]) for rows in consumers for row in rows}
         return self._records(sorted(name for name in names if is_worker_name(name)))
 
@@ -123,16 +171,23 @@ class Inspection:
             for name in names:
                 pipe.hgetall(self._keys.worker(name))
             time, *records = pipe.execute(raise_on_error=False)
-        now_ms = _milliseconds(time)
-        found = ((name, _or_none(record)) for name, record in zip(names, records, strict=True))
+        now_ms = milliseconds(time)
+        found = ((name, or_none(record)) for name, record in zip(names, records, strict=True))
         return tuple(worker_of(name, record, now_ms=now_ms) for name, record in found if record)
 
 
 # -- from replies to views ------------------------------------------------------
 
 
+def ask_about_stream(pipe: Any, key: str) -> None:
+    """Add the three questions that `RawStream.of` takes the answers of."""
+    pipe.xinfo_stream(key)
+    pipe.xinfo_groups(key)
+    pipe.xpending(key, GROUP)
+
+
 @attrs.frozen(kw_only=True)
-class _Raw:
+class RawStream:
     """What Redis says about one stream and its group, in numbers."""
 
     length: int = 0
@@ -146,7 +201,8 @@ class _Raw:
     pool: int = 0
 
     @classmethod
-    def of(cls, stream: Any, groups: Any, pending: Any) -> "_Raw":
+    def of(cls, stream: Any, groups: Any, pending: Any) -> "RawStream":
+        """Return the numbers in the three answers; an answer is None where there is no such key or group."""
         if stream is None:
             return cls()
         group = next((row for row in groups or () if _text(row["name"]) == GROUP), None)
@@ -169,7 +225,7 @@ class _Raw:
         )
 
 
-def view_of(raw: _Raw, *, now_ms: int) -> StreamView:
+def view_of(raw: RawStream, *, now_ms: int) -> StreamView:
     """Return one stream as a person wants to see it."""
     owed_since = [number[0] for number in (raw.first, raw.first_pending) if number is not None]
     return StreamView(
@@ -178,16 +234,17 @@ def view_of(raw: _Raw, *, now_ms: int) -> StreamView:
         pending=raw.pending,
         pool=raw.pool,
         oldest_age_s=max(0, now_ms - min(owed_since)) / 1000 if owed_since else None,
+        oldest_pending_age_s=None if raw.first_pending is None else max(0, now_ms - raw.first_pending[0]) / 1000,
         trimmed_unread=count_trimmed(raw),
     )
 
 
-def _bodies_pending(raw: _Raw) -> int:
+def _bodies_pending(raw: RawStream) -> int:
     """Return how many pending entries still have a body: none when the first body is an unread one."""
     return 0 if raw.first is None or raw.first > raw.last_delivered else raw.pending
 
 
-def count_trimmed(raw: _Raw) -> int:
+def count_trimmed(raw: RawStream) -> int:
     """Return how many entries were deleted before anybody read them, as far as Redis' counters tell.
 
     Settling deletes only what was delivered, so neither of these can happen by our doing:
@@ -241,12 +298,13 @@ def _text(value: bytes | str) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
-def _milliseconds(time: tuple[int, int]) -> int:
+def milliseconds(time: tuple[int, int]) -> int:
+    """Return a reply of TIME in milliseconds."""
     seconds, microseconds = time
     return seconds * 1000 + microseconds // 1000
 
 
-def _or_none(answer: Any) -> Any:
+def or_none(answer: Any) -> Any:
     """Return the answer, or None where there is no such key or group yet.
 
     Raises:

@@ -38,6 +38,7 @@ COMMANDS: dict[str, Entry] = {
     "renderers": Entry("stagedoor.cli.renderers", "List the renderers that are installed."),
     "replay": Entry("stagedoor.cli.replay", "Run fixtures against real handlers and a real Redis."),
     "demo": Entry("stagedoor.cli.demo", "Sell, refund and print tickets with real parts on this machine."),
+    "chaos": Entry("stagedoor.cli.chaos", "Let processes, Redis, network and clocks fail, and see that nothing is lost."),
 }
 
 

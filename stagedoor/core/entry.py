@@ -9,7 +9,7 @@ MAX_FIELDS = 64
 MAX_BYTES = 64 * 1024
 """Names and values together; an entry carries ids, not documents."""
 
-_ADDED_FIELDS = frozenset((b"attempt", b"origin", b"hops", b"crashes"))
+_ADDED_FIELDS = frozenset((b"attempt", b"origin", b"hops", b"crashes", b"requeued"))
 _ADDED_BYTES = 40
 """The longest that we write: two numbers of 19 digits and a dash. Past it somebody else wrote the value."""
 

@@ -73,6 +73,11 @@ class Keys:
         """Hash: stream and entry id to one line per crash."""
         return f"{self.namespace}:crashes"
 
+    @property
+    def trimmed(self) -> str:
+        """Hash: stream number to what has been noted of entries that were deleted unread."""
+        return f"{self.namespace}:trimmed"
+
     def worker(self, name: str) -> str:
         """Hash: the record of one worker process."""
         return f"{self.namespace}:worker:{name}"

@@ -8,8 +8,11 @@ import attrs
 import pytest
 
 from stagedoor.broker import connection
+from stagedoor.broker.checkup import Checkup
 from stagedoor.broker.connection import Script, read_script
+from stagedoor.broker.dead_letters import DeadLetters
 from stagedoor.broker.deliveries import Pulse
+from stagedoor.broker.losses import Losses
 from stagedoor.broker.publishing import OutboxEntry
 from stagedoor.core.outcome import Dead, Reason, RetryLater
 from stagedoor.core.tenure import Stream
@@ -20,14 +23,14 @@ FILES = sorted(entry.name for entry in FOLDER.iterdir() if entry.name.endswith("
 SCRIPTS = [name.removesuffix(".lua") for name in FILES if not name.startswith("_")]
 INCLUDES = [name.removesuffix(".lua") for name in FILES if name.startswith("_")]
 
-NEW_WORK = {"publish"}
+NEW_WORK = {"publish", "requeue"}
 """What waits at maxmemory; all others drain."""
 
 ALLOWED = frozenset(
     (
         *("DEL", "GETBIT", "HDEL", "HGET", "HMGET", "HSET", "PEXPIRE", "SETBIT", "TIME"),
         *("XACK", "XADD", "XCLAIM", "XDEL", "XGROUP", "XINFO", "XLEN", "XPENDING", "XRANGE", "XREADGROUP"),
-        *("ZADD", "ZRANGE", "ZRANGEBYSCORE", "ZREM"),
+        *("XREVRANGE", "ZADD", "ZRANGE", "ZRANGEBYSCORE", "ZREM", "ZSCORE"),
     )
 )
 NUMBER_WORDS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6}
@@ -118,7 +121,7 @@ def test_a_script_uses_known_commands_only_and_walks_no_key_space(name: str) -> 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_every_walk_in_a_script_is_bounded(name: str) -> None:
     code = code_of(read_script(name))
-    for call in re.findall(r"redis\.p?call\('(?:XRANGE|XREADGROUP|ZRANGEBYSCORE)'[^)]*\)", code):
+    for call in re.findall(r"redis\.p?call\('(?:XRANGE|XREVRANGE|XREADGROUP|ZRANGEBYSCORE)'[^)]*\)", code):
         assert re.search(r"'(COUNT|LIMIT)'", call), call
     for call in re.findall(r"redis\.p?call\('XPENDING'([^)]*)\)", code):
         arguments = [part for part in call.split(",") if part.strip()]
@@ -196,6 +199,23 @@ def _live(real: RedisHarness) -> None:
     other.sweep()
     other.reclaim()
     worker.retire()
+    _look_after(real)
+
+
+def _look_after(real: RedisHarness) -> None:
+    """What operators have done."""
+    letters = DeadLetters(real.link, real.keys)
+    letters.requeue(list(letters.newest_first()))
+    letters.drop(["1-1"])
+    _lose_unread(real)
+    Losses(real.link, real.keys).note()
+    Checkup(real.link, real.keys).mend(["1:1-1"])
+
+
+def _lose_unread(real: RedisHarness) -> None:
+    worker = real.worker("witness")
+    worker.read(100)
+    real.trim(real.add(job()))
 
 
 def _pattern(key: str) -> str:
@@ -243,7 +263,7 @@ def _check_groups(call: Call, header: Header) -> None:
 @pytest.mark.redis
 def test_lists_of_varying_length_say_how_long_they_are(calls: list[Call]) -> None:
     """Of `release` and `publish`: walking the list by its own counts ends exactly at its end."""
-    counts_at = {"release": 3, "publish": 2}
+    counts_at = {"release": 3, "publish": 2, "requeue": 2}
     for call in calls:
         if call.name in counts_at:
             place = len(header_of(call.name).args) - 1

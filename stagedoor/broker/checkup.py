@@ -1,0 +1,233 @@
+"""A checkup of one namespace: what is there that nobody of ours would have left there.
+
+Looks in bounded pages and changes nothing by itself; what can be put right is a
+method of its own.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from stagedoor.broker.connection import Link, Script, mapped_errors, send
+from stagedoor.broker.inspection import WorkerView, or_none, worker_of
+from stagedoor.core.keys import GROUP, Keys, is_worker_name
+from stagedoor.core.tenure import Stream
+
+PAGE = 500
+MOST_DELAYED = 100_000
+"""Delayed jobs that are looked at; a checkup must end."""
+LATEST_MS = 367 * 24 * 3600 * 1000
+"""Nobody of ours delays a job for longer than a year; a score past that is none of ours."""
+
+
+@attrs.frozen(kw_only=True)
+class ConsumerView:
+    """One consumer of a group; *worker* is its record, None where there is none."""
+
+    stream: Stream
+    name: str
+    pending: int
+    idle_s: float
+    worker: WorkerView | None
+
+
+@attrs.frozen(kw_only=True)
+class DelayedView:
+    """What is wrong with the delayed jobs.
+
+    *bodiless* members have no body, *never_due* have a score that is no due time, and
+    *homeless* bodies have no member: nothing will ever bring them back.
+    """
+
+    bodiless: tuple[str, ...] = ()
+    never_due: tuple[str, ...] = ()
+    homeless: tuple[str, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class Examination:
+    """What a checkup has found; *wrong_types* maps a key to the type it has and the one it must have."""
+
+    wrong_types: Mapping[str, tuple[str, str]]
+    groupless: tuple[Stream, ...]
+    consumers: tuple[ConsumerView, ...]
+    delayed: DelayedView
+    memory_used: int
+    memory_limit: int
+
+
+class Checkup:
+    """Examines one namespace.
+
+    Every method may raise `BrokerUnavailable`.
+
+    Args:
+        link: the connections to Redis.
+        keys: of the namespace.
+    """
+
+    def __init__(self, link: Link, keys: Keys) -> None:
+        self._client: Any = link.patient
+        self._keys = keys
+        self._mend = Script("mend")
+
+    def examine(self) -> Examination:
+        """Look at everything that can be wrong."""
+        wrong = self._wrong_types()
+        streams = [(stream, key) for stream, key in zip(Stream, self._stream_keys, strict=True) if key not in wrong]
+        groups = {stream: self._consumers(key) for stream, key in streams}
+        with mapped_errors():
+            info: dict[str, Any] = self._client.info("memory")
+        has_delayed = not {self._keys.delayed, self._keys.delayed_body} & wrong.keys()
+        return Examination(
+            wrong_types=wrong,
+            groupless=tuple(stream for stream, rows in groups.items() if rows is None),
+            consumers=tuple(self._with_records(groups)),
+            delayed=self._delayed() if has_delayed else DelayedView(),
+            memory_used=int(info.get("used_memory", 0)),
+            memory_limit=int(info.get("maxmemory", 0)),
+        )
+
+    @property
+    def _stream_keys(self) -> tuple[str, str]:
+        return self._keys.stream, self._keys.critical
+
+    def _wrong_types(self) -> dict[str, tuple[str, str]]:
+        keys = self._keys
+        expected = {
+            keys.stream: "stream",
+            keys.critical: "stream",
+            keys.dead: "stream",
+            keys.delayed: "zset",
+            keys.delayed_body: "hash",
+            keys.crashes: "hash",
+            keys.trimmed: "hash",
+        }
+        with mapped_errors(), self._client.pipeline(transaction=False) as pipe:
+            for key in expected:
+                pipe.type(key)
+            found = [answer.decode() for answer in pipe.execute()]
+        pairs = zip(expected.items(), found, strict=True)
+        return {key: (is_type, must) for (key, must), is_type in pairs if is_type not in {must, "none"}}
+
+    def _consumers(self, key: str) -> list[Any] | None:
+        """Return the consumers of the group, None where the group is missing."""
+        with mapped_errors(), self._client.pipeline(transaction=False) as pipe:
+            pipe.xinfo_consumers(key, GROUP)
+            rows = or_none(pipe.execute(raise_on_error=False)[0])
+        return None if rows is None else list(rows)
+
+    def _with_records(self, groups: Mapping[Stream, list[Any] | None]) -> Iterator[ConsumerView]:
+        names = {row["name"].decode("utf-8", "replace") for rows in groups.values() for row in rows or ()}
+        records = self._records(sorted(name for name in names if is_worker_name(name)))
+        for stream, rows in groups.items():
+            for row in rows or ():
+                name = row["name"].decode("utf-8", "replace")
+                yield ConsumerView(
+                    stream=stream,
+                    name=name,
+                    pending=row["pending"],
+                    idle_s=row["idle"] / 1000,
+                    worker=records.get(name),
+                )
+
+    def _records(self, names: Sequence[str]) -> dict[str, WorkerView]:
+        with mapped_errors(), self._client.pipeline(transaction=True) as pipe:
+            pipe.time()
+            for name in names:
+                pipe.hgetall(self._keys.worker(name))
+            (seconds, microseconds), *found = pipe.execute(raise_on_error=False)
+        now_ms = seconds * 1000 + microseconds // 1000
+        pairs = ((name, or_none(record)) for name, record in zip(names, found, strict=True))
+        return {name: worker_of(name, record, now_ms=now_ms) for name, record in pairs if record}
+
+    # -- delayed jobs -------------------------------------------------------------------
+
+    def _delayed(self) -> DelayedView:
+        with mapped_errors():
+            seconds, _microseconds = self._client.time()
+        bodiless: list[str] = []
+        never_due: list[str] = []
+        members: set[bytes] = set()
+        for member, score, has_body in self._members():
+            members.add(member)
+            if not has_body:
+                bodiless.append(_shown(member))
+            if score > seconds * 1000 + LATEST_MS:
+                never_due.append(_shown(member))
+        strangers = [member for member in self._bodies() if member not in members]
+        return DelayedView(
+            bodiless=tuple(bodiless),
+            never_due=tuple(never_due),
+            homeless=tuple(_shown(member) for member in strangers if self._is_homeless(member)),
+        )
+
+    def _is_homeless(self, member: bytes) -> bool:
+        """Look again at a body whose member was not among those seen: jobs come and go meanwhile."""
+        with mapped_errors(), self._client.pipeline(transaction=True) as pipe:
+            pipe.zscore(self._keys.delayed, member)
+            pipe.hexists(self._keys.delayed_body, member)
+            score, has_body = pipe.execute()
+        return score is None and bool(has_body)
+
+    def _members(self) -> Iterator[tuple[bytes, float, bool]]:
+        for start in range(0, MOST_DELAYED, PAGE):
+            with mapped_errors():
+                page = self._client.zrange(self._keys.delayed, start, start + PAGE - 1, withscores=True)
+                if not page:
+                    return
+                with self._client.pipeline(transaction=False) as pipe:
+                    for row in page:
+                        pipe.hexists(self._keys.delayed_body, row[0])
+                    has_bodies = pipe.execute()
+            for (member, score), has_body in zip(page, has_bodies, strict=True):
+                yield member, float(score), bool(has_body)
+
+    def _bodies(self) -> Iterator[bytes]:
+        """Yield the fields of the hash of bodies, page after page; the bodies themselves pass by unseen."""
+        cursor, seen = 0, 0
+        while True:
+            with mapped_errors():
+                reply: Any = send(self._client, "HSCAN", self._keys.delayed_body, cursor, "COUNT", PAGE)
+            cursor, page = int(reply[0]), reply[1]
+            names = list(page) if isinstance(page, dict) else page[::2]
+            yield from names
+            seen += len(names)
+            if cursor == 0 or seen >= MOST_DELAYED:
+                return
+
+    # -- putting right ---------------------------------------------------------------------
+
+    def mend(self, members: Sequence[str]) -> int:
+        """Make delayed jobs due now that would never be; returns how many.
+
+        The next promotion puts each back into its stream, or makes a dead letter of what has no body.
+
+        **Durability**: due when it returns; safe to repeat.
+        """
+        if not members:
+            return 0
+        with mapped_errors():
+            seconds, _microseconds = self._client.time()
+        args = [seconds * 1000 + LATEST_MS, *(_bytes(member) for member in members)]
+        return int(self._mend(self._client, [self._keys.delayed, self._keys.delayed_body], args))
+
+    def set_aside(self, key: str) -> str:
+        """Give a key of the wrong type another name and return it; what is in it is kept.
+
+        **Durability**: renamed when it returns. The new name is outside of everything that we read.
+        """
+        with mapped_errors():
+            seconds, microseconds = self._client.time()
+            name = f"{key}:misplaced:{seconds}{microseconds:06}"
+            self._client.rename(key, name)
+        return name
+
+
+def _shown(member: bytes) -> str:
+    return member.decode("utf-8", "surrogateescape")
+
+
+def _bytes(member: str) -> bytes:
+    return member.encode("utf-8", "surrogateescape")
