@@ -32,6 +32,8 @@ HANDLERS = """
 
     @stagedoor.handler("forever")
     def forever(job, ctx):
+        # A thread that is no daemon: an ordinary exit would wait for it.
+        threading.Thread(target=threading.Event().wait).start()
         ctx.log.info("it_began")
         threading.Event().wait()
 
