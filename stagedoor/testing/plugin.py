@@ -49,15 +49,15 @@ def stagedoor_ticket_renderer() -> str:
 
 
 @pytest.fixture(scope="session")
-def _stagedoor_parts(stagedoor_plugins: Sequence[str], stagedoor_ticket_renderer: str) -> Any:
-    """Handlers and renderers, loaded once."""
+def stagedoor_parts(stagedoor_plugins: Sequence[str], stagedoor_ticket_renderer: str) -> Any:
+    """What makes `stagedoor.replay.Parts` of an order book, loaded once; override it to run other handlers."""
     from stagedoor.cli.replay import parts_for  # noqa: PLC0415 - see the module
 
     return parts_for(stagedoor_plugins, stagedoor_ticket_renderer)
 
 
 @pytest.fixture
-def stagedoor_replay(stagedoor_redis: str, _stagedoor_parts: Any) -> Replay:
+def stagedoor_replay(stagedoor_redis: str, stagedoor_parts: Any) -> Replay:
     """Play fixtures against real handlers and a real Redis, and fail the test when one ends otherwise than expected.
 
     Call it with the path of a fixture, or of a folder of fixtures. ``shuffle`` says in how many
@@ -69,9 +69,7 @@ def stagedoor_replay(stagedoor_redis: str, _stagedoor_parts: Any) -> Replay:
         from stagedoor.replay import find_fixtures, load_fixture, replay_fixture  # noqa: PLC0415 - see the module
 
         results = [
-            replay_fixture(
-                load_fixture(folder), _stagedoor_parts, redis_url=stagedoor_redis, seed=seed, limit_s=limit_s
-            )
+            replay_fixture(load_fixture(folder), stagedoor_parts, redis_url=stagedoor_redis, seed=seed, limit_s=limit_s)
             for folder in find_fixtures([Path(path)])
             for seed in (None, *range(1, shuffle + 1))
         ]

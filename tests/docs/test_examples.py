@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.examples import Block, Reader, blocks_of, is_like, sessions_of
-from tests.docs.generated import ROOT, markdown_files
+from tests.docs.generated import markdown_files
 
 PAGES = [path for path in markdown_files() if any(block.verb for block in blocks_of(path.read_text("utf-8")))]
 
@@ -19,7 +19,6 @@ def environ(redis_url: str, redis_program: str, namespace: str) -> dict[str, str
         "STAGEDOOR_REDIS_URL": redis_url,
         "STAGEDOOR_NAMESPACE": namespace,
         "PATH": os.pathsep.join([str(Path(redis_program).parent), os.environ.get("PATH", os.defpath)]),
-        "FIXTURES": str(ROOT / "fixtures"),
     }
 
 
@@ -37,7 +36,7 @@ def test_a_page_can_be_followed_from_top_to_bottom(
 
 
 def test_the_pages_that_show_something_to_do_are_followed() -> None:
-    assert {page.stem for page in PAGES} >= {"README", "handlers", "renderers", "fixtures"}
+    assert {page.stem for page in PAGES} >= {"README", "handlers", "renderers"}
 
 
 @pytest.mark.parametrize("page", markdown_files(), ids=lambda page: page.stem)
