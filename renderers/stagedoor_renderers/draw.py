@@ -18,9 +18,7 @@ from stagedoor_renderers.kit.qr import QrTooSmall, qr_code
 from stagedoor_renderers.kit.scripts import has_right_to_left
 from stagedoor_renderers.kit.sheet import MM, Sheet
 from stagedoor_renderers.kit.typeset import Block, Line, Typesetter, rejoined
-
-_LINES_OF_TEXT = frozenset(("terms",))
-"""Fields that keep their line breaks; all others are one line."""
+from stagedoor_renderers.telling import clean
 
 _NAMED_CODES = 8
 """How many missing characters a note names."""
@@ -56,9 +54,8 @@ def prepared(content: Mapping[str, str], faces: Faces) -> Prepared:
     """Return *content* cleaned, shaped, and with visible marks for what no font covers."""
     fields: dict[str, str] = {}
     notes: list[str] = []
-    for name, value in content.items():
-        clean = pipeline.cleaned(value) if name in _LINES_OF_TEXT else pipeline.one_line(value)
-        drawable = pipeline.drawable(clean, faces.common)
+    for name, value in clean(content).items():
+        drawable = pipeline.drawable(value, faces.common)
         fields[name] = drawable.text
         if drawable.missing:
             notes.append(_note(name, drawable.missing))

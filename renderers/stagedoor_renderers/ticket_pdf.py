@@ -7,7 +7,7 @@ from typing import Literal
 import attrs
 
 from stagedoor.errors import ConfigurationError, InvalidRequest
-from stagedoor.rendering.api import Check, Position, RenderRequest
+from stagedoor.rendering.api import Check, RenderRequest
 from stagedoor_renderers import probe
 from stagedoor_renderers.draw import Ground, Overflow, Prepared, Press, ground_of, prepared
 from stagedoor_renderers.fields import Content, Teller
@@ -16,6 +16,7 @@ from stagedoor_renderers.kit.sheet import Sheet
 from stagedoor_renderers.layout import Layout
 from stagedoor_renderers.limits import checked
 from stagedoor_renderers.stock import Stock, hash_of, layouts_in, load_stock
+from stagedoor_renderers.telling import Sign, plain_token, wanted_positions
 from stagedoor_renderers.values import Language
 
 DEFAULT_LAYOUT = "a5"
@@ -51,12 +52,14 @@ class TicketPdf:
             by a visible mark, and say so in the notes of the result; or ``refuse``
             the request.
         name: what handlers and settings call it.
+        sign: makes what the code says of a position's token, such as a `Signer`.
     """
 
     layout: str = DEFAULT_LAYOUT
     layouts: Path | None = None
     missing: Literal["replace", "refuse"] = "replace"
     name: str = "ticket-pdf"
+    sign: Sign = plain_token
     version: str = attrs.field(default="1", init=False)
     content_type: str = attrs.field(default="application/pdf", init=False)
     suffix: str = attrs.field(default=".pdf", init=False)
@@ -70,8 +73,8 @@ class TicketPdf:
         """Load fonts and formats, and draw a ticket with every layout.
 
         Raises:
-            ConfigurationError: the default layout is unknown, or another package has
-                changed a setting of ReportLab.
+            ConfigurationError: the default layout is unknown, a layout's code is too
+                small, or another package has changed a setting of ReportLab.
             FontError: a font file is missing or unsuitable.
         """
         problems = list(settings.changed_settings())
@@ -80,8 +83,19 @@ class TicketPdf:
             problems.append(_no_layout(self.layout, room))
         if problems:
             raise ConfigurationError(problems)
-        for layout in room.layouts:
+        problems = [problem for layout in room.layouts for problem in self._probe(layout, room)]
+        if problems:
+            raise ConfigurationError(problems)
+
+    def _probe(self, layout: str, room: _Room) -> list[str]:
+        """Draw a made-up order, and return what is wrong with *layout* if it is one that will be used."""
+        try:
             self.render(RenderRequest(order=probe.order(), layout=layout, locale="de-DE"), probe.no_check)
+        except InvalidRequest as refused:
+            # A wristband has no room for a signed token; that matters to those who print wristbands.
+            is_meant = layout == self.layout or layout not in room.stock.layouts
+            return [str(refused)] if is_meant else []
+        return []
 
     def render(self, request: RenderRequest, check: Check) -> bytes:
         """Return the PDF.
@@ -120,12 +134,11 @@ class TicketPdf:
             raise InvalidRequest("; ".join(dict.fromkeys(notes)))
         return pages
 
-    @staticmethod
-    def _contents(request: RenderRequest, language: Language, stock: Stock) -> Iterator[Prepared]:
+    def _contents(self, request: RenderRequest, language: Language, stock: Stock) -> Iterator[Prepared]:
         event = stock.event(request.order.event, language)
         teller = Teller.of(request.order, language)
-        for position in _positions(request):
-            own = prepared(teller.position(position), stock.faces)
+        for position in wanted_positions(request):
+            own = prepared({**teller.position(position), "token": self.sign(request.order, position)}, stock.faces)
             yield Prepared(fields={**event.fields, **own.fields}, notes=event.notes + own.notes)
 
     def _layout_of(self, request: RenderRequest, room: _Room) -> Layout:
@@ -148,22 +161,25 @@ class TicketPdf:
             layouts=layouts,
             grounds={name: ground_of(layout) for name, layout in layouts.items()},
             fingerprint=" ".join(
-                (stock.fingerprint, hash_of(self.layouts) if self.layouts else "-", self.layout, self.missing)
+                (
+                    stock.fingerprint,
+                    hash_of(self.layouts) if self.layouts else "-",
+                    self.layout,
+                    self.missing,
+                    "plain" if self.sign is plain_token else f"signed {probe_code(self.sign)}",
+                )
             ),
         )
 
 
+def probe_code(sign: Sign) -> str:
+    """Return what *sign* makes of a made-up position: another key makes another."""
+    order = probe.order()
+    return sign(order, order.positions[0])
+
+
 def _no_layout(name: str, room: _Room) -> str:
     return f"layout: there is none called {name!r}; there are {', '.join(room.layouts)}"
-
-
-def _positions(request: RenderRequest) -> tuple[Position, ...]:
-    if request.position is not None:
-        return (request.position,)
-    placed = request.order.placed_positions
-    if not placed:
-        raise InvalidRequest("order.positions: none is placed, so there is no ticket to draw")
-    return placed
 
 
 def _title(content: Content) -> str:

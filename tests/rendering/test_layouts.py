@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stagedoor.errors import ConfigurationError, InvalidRequest
+from stagedoor.errors import ConfigurationError
 from stagedoor.order import Seat
 from stagedoor_renderers.layout import read_layout
 from stagedoor_renderers.stock import Stock, built_in_layouts
@@ -143,7 +143,7 @@ def test_a_code_box_that_is_too_small_says_which_and_how_large_it_must_be(tmp_pa
     (tmp_path / "own.toml").write_text(GOOD.replace("side = 40", "side = 12"), encoding="utf-8")
     renderer = TicketPdf(layouts=tmp_path, layout="own", name="own-ticket")
     said = r"layout own: box code has a side of 12 mm, position\.token needs 16\.5 mm"
-    with pytest.raises(InvalidRequest, match=said):
+    with pytest.raises(ConfigurationError, match=said):
         renderer.warm_up()
 
 

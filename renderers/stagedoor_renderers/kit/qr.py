@@ -7,7 +7,7 @@ layout gives it.
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import attrs
 import segno
@@ -53,16 +53,18 @@ class QrCode:
         """Modules on a side with the quiet zone on both sides."""
         return self.size + 2 * QUIET_ZONE
 
+    def runs(self) -> Iterator[tuple[int, int, int]]:
+        """Yield the runs of dark modules: column and row of the first one, and how many."""
+        for y, row in enumerate(self.rows):
+            for run in _RUN.finditer(row):
+                yield run.start(), y, run.end() - run.start()
+
     def path(self) -> str:
         """Return rectangles over all runs of dark modules, in modules, y downward from the top of the code.
 
         One path, filled at once, has no seams between its parts.
         """
-        return "\n".join(
-            f"{run.start()} {y} {run.end() - run.start()} 1 re"
-            for y, row in enumerate(self.rows)
-            for run in _RUN.finditer(row)
-        )
+        return "\n".join(f"{x} {y} {width} 1 re" for x, y, width in self.runs())
 
 
 _RUN = re.compile("1+")

@@ -1,0 +1,81 @@
+"""What a layout looks like, as PDF and as picture, before anybody buys a ticket."""
+
+import io
+import threading
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from stagedoor.errors import ConfigurationError
+from stagedoor.order import Order
+from stagedoor.rendering.api import RenderRequest
+from stagedoor_renderers import probe
+from stagedoor_renderers.ticket_pdf import TicketPdf
+
+DPI = 150
+MAX_PICTURES = 20
+
+
+@attrs.frozen(kw_only=True)
+class Preview:
+    """The document, a PNG of each of its first pages, and what could not be drawn."""
+
+    pdf: bytes = attrs.field(repr=False)
+    pictures: tuple[bytes, ...] = attrs.field(repr=False)
+    notes: tuple[str, ...] = ()
+
+
+def preview(layout: str, *, order: Order | None = None, folder: Path | None = None, dpi: int = DPI) -> Preview:
+    """Return what *layout* makes of *order*.
+
+    Args:
+        layout: the name of a layout, or the path of a TOML file.
+        order: what to draw; a made-up order when None.
+        folder: a folder of layouts besides those that ship.
+        dpi: how fine the pictures are.
+
+    Raises:
+        ConfigurationError: the layout is wrong or unknown; says where.
+        InvalidRequest: the order cannot be drawn; names the field.
+    """
+    name = layout
+    file = Path(layout)
+    if file.suffix == ".toml":
+        folder, name = file.parent, file.stem
+    renderer = TicketPdf(layout=name, layouts=folder)
+    renderer.warm_up()
+    drawn = order or probe.order()
+    request = RenderRequest(order=drawn, layout=name, locale=drawn.locale)
+    pdf = renderer.render(request, probe.no_check)
+    return Preview(pdf=pdf, pictures=pictures_of(pdf, dpi=dpi), notes=tuple(renderer.notes(request)))
+
+
+def pictures_of(pdf: bytes, *, dpi: int = DPI) -> tuple[bytes, ...]:
+    """Return a PNG of each of the first pages of *pdf*.
+
+    Raises:
+        ConfigurationError: pypdfium2 is not installed.
+    """
+    try:
+        import pypdfium2  # noqa: PLC0415 - only pictures need it, and it is not needed to print
+    except ImportError:
+        raise ConfigurationError("pictures need pypdfium2: pip install pypdfium2") from None
+    with _PDFIUM:
+        return _drawn(pypdfium2.PdfDocument(pdf), dpi)
+
+
+_PDFIUM = threading.Lock()
+"""PDFium is not thread-safe; this is its one lock, and holds nothing else."""
+
+
+def _drawn(document: Any, dpi: int) -> tuple[bytes, ...]:
+    pictures: list[bytes] = []
+    try:
+        for index in range(min(len(document), MAX_PICTURES)):
+            buffer = io.BytesIO()
+            document[index].render(scale=dpi / 72).to_pil().save(buffer, "PNG")
+            pictures.append(buffer.getvalue())
+    finally:
+        document.close()
+    return tuple(pictures)

@@ -1,0 +1,53 @@
+"""`ticket-png`: the first page of the ticket as a picture, for mails and shop pages."""
+
+import attrs
+
+from stagedoor.errors import InvalidRequest
+from stagedoor.rendering.api import Check, RenderRequest
+from stagedoor_renderers import probe
+from stagedoor_renderers.preview import DPI, pictures_of
+from stagedoor_renderers.ticket_pdf import TicketPdf
+
+
+@attrs.define(eq=False)
+class TicketPng:
+    """Draws what `TicketPdf` draws, and takes its picture; needs pypdfium2.
+
+    PDFium draws one page at a time in a process, so eight threads gain nothing here.
+
+    Args:
+        pdf: the renderer whose page is taken.
+        dpi: how fine.
+        name: what handlers and settings call it.
+    """
+
+    pdf: TicketPdf = attrs.field(factory=lambda: TicketPdf(layout="phone"))
+    dpi: int = DPI
+    name: str = "ticket-png"
+    version: str = attrs.field(default="1", init=False)
+    content_type: str = attrs.field(default="image/png", init=False)
+    suffix: str = attrs.field(default=".png", init=False)
+
+    def fingerprint(self) -> str:
+        """Return a hash of all that the page is drawn with, and how fine the picture is."""
+        return f"{self.pdf.fingerprint()} {self.dpi}"
+
+    def warm_up(self) -> None:
+        """Warm up the page's renderer, and take one picture.
+
+        Raises:
+            ConfigurationError: pypdfium2 is not installed.
+        """
+        self.pdf.warm_up()
+        order = probe.order()
+        self.render(RenderRequest(order=order, position=order.positions[0], locale="de-DE"), probe.no_check)
+
+    def render(self, request: RenderRequest, check: Check) -> bytes:
+        """Return the PNG of one ticket.
+
+        Raises:
+            InvalidRequest: no position is asked for, or the order cannot be drawn; names the field.
+        """
+        if request.position is None:
+            raise InvalidRequest("position: a picture is of one ticket; ask for each of them")
+        return pictures_of(self.pdf.render(request, check), dpi=self.dpi)[0]
