@@ -1,4 +1,4 @@
-"""A Redis of one's own: for a demo or a replay, on a unix socket, without persistence, gone afterwards.
+"""A Redis of one's own: for a demo, a chaos run or a replay, on a unix socket, gone afterwards.
 
 It speaks to no server that was there before, and ends none that it did not start.
 """
@@ -20,6 +20,8 @@ SERVERS = ("redis-server", "valkey-server")
 START_LIMIT_S = 20.0
 STOP_LIMIT_S = 5.0
 POLL_S = 0.01
+DATA = "data"
+"""The folder, in the server's own, in which a durable one writes down what it does."""
 
 
 def find_server() -> str:
@@ -43,10 +45,12 @@ class PrivateRedis:
     Args:
         log: the file that takes what the server prints.
         program: the server to run; the first one on PATH by default.
+        is_durable: whether it writes down all it does, so that it can be ended and started again.
     """
 
-    def __init__(self, log: Path, *, program: str | None = None) -> None:
+    def __init__(self, log: Path, *, program: str | None = None, is_durable: bool = False) -> None:
         self.program = program or find_server()
+        self._is_durable = is_durable
         self._log = log
         self._folder: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -54,8 +58,13 @@ class PrivateRedis:
     @property
     def url(self) -> str:
         """The address, as the setting `redis_url` takes it."""
+        return f"unix://{self.socket}?db=0"
+
+    @property
+    def socket(self) -> Path:
+        """The unix socket."""
         assert self._folder is not None, "start() makes the folder of the socket"
-        return f"unix://{self._folder / 'redis.sock'}?db=0"
+        return self._folder / "redis.sock"
 
     @property
     def pid(self) -> int:
@@ -88,7 +97,11 @@ class PrivateRedis:
 
     def _popen(self, folder: Path, log: IO[bytes]) -> subprocess.Popen[bytes]:
         options = ["--port", "0", "--unixsocket", str(folder / "redis.sock"), "--unixsocketperm", "700"]
-        options += ["--dir", str(folder), "--save", "", "--appendonly", "no", "--daemonize", "no"]
+        options += ["--dir", str(folder), "--save", "", "--daemonize", "no"]
+        # Not synced to the disk: what was written outlasts the process, and the machine is not what fails here.
+        # Not rewritten: the files can be copied at any time, for they only grow.
+        options += ["--appendonly", "yes" if self._is_durable else "no", "--appenddirname", DATA]
+        options += ["--appendfsync", "no", "--auto-aof-rewrite-percentage", "0"]
         return subprocess.Popen(  # noqa: S603 - the program was found on PATH, and the words are ours
             [self.program, *options],
             stdin=subprocess.DEVNULL,
@@ -116,6 +129,34 @@ class PrivateRedis:
     def _last_words(self) -> str:
         lines = [line for line in self._log.read_text("utf-8", "replace").splitlines() if line.strip()]
         return lines[-1].strip() if lines else "it printed nothing"
+
+    def kill(self) -> None:
+        """End the server with SIGKILL; what a durable one has said is still there for `start_again`."""
+        assert self._process is not None, "start() starts the process"
+        self._process.kill()
+        self._process.wait()
+
+    def start_again(self, data: Path | None = None, *, is_empty: bool = False) -> None:
+        """Start the server that was killed, at the same address; returns once it answers.
+
+        Args:
+            data: a copy made by `copy_data` that it begins with; None for what it had.
+            is_empty: whether it begins with nothing.
+        """
+        assert self._folder is not None, "start() makes the folder of the socket"
+        if data is not None or is_empty:
+            shutil.rmtree(self._folder / DATA, ignore_errors=True)
+        if data is not None:
+            shutil.copytree(data, self._folder / DATA)
+        self.socket.unlink(missing_ok=True)
+        with self._log.open("ab") as log:
+            self._process = self._popen(self._folder, log)
+        self._wait_until_it_answers()
+
+    def copy_data(self, to: Path) -> None:
+        """Copy what a durable server has at this moment into a new folder, also while it runs."""
+        assert self._folder is not None, "start() makes the folder of the socket"
+        shutil.copytree(self._folder / DATA, to)
 
     def stop(self) -> None:
         """End the server and remove its folder; no harm when that has happened."""

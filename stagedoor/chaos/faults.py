@@ -51,18 +51,19 @@ def parse_faults(text: str) -> tuple[Fault, ...]:
     return tuple(dict.fromkeys(allowed[name] for name in names))
 
 
-def make_plan(faults: Collection[Fault], *, seconds: float, seed: int) -> list[Planned]:
+def make_plan(faults: Collection[Fault], *, seconds: float, seed: int, pace: float = 1.0) -> list[Planned]:
     """Return what fails in a run of this length, in the order of time.
 
     Each kind of fault begins independently of the others, with random pauses, so that they
-    overlap in every way; and each comes at least once, in the first half.
+    overlap in every way; and each comes at least once, in the first half. *pace* divides the pauses.
     """
     planned: list[Planned] = []
     for fault in faults:
         rng = random.Random(f"faults {seed} {fault.value}")
-        latest = max(FIRST_FROM_S, min(MEAN_PAUSE_S[fault], seconds * FIRST_UNTIL_SHARE))
+        pause_s = MEAN_PAUSE_S[fault] / pace
+        latest = max(FIRST_FROM_S, min(pause_s, seconds * FIRST_UNTIL_SHARE))
         at_s = rng.uniform(FIRST_FROM_S, latest)
         while at_s < seconds:
             planned.append(Planned(at_s, fault))
-            at_s += rng.expovariate(1 / MEAN_PAUSE_S[fault])
+            at_s += rng.expovariate(1 / pause_s)
     return sorted(planned)

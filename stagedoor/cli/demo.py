@@ -1,16 +1,11 @@
 """``demo``: real parts on this machine, and a check of everything that came out."""
 
-import contextlib
-import importlib.metadata
 import json
-import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
-from stagedoor.errors import ConfigurationError
+from stagedoor.cli.rehearsal import check_installed, folder_for
 from stagedoor.settings import Settings
 
 MOST_ORDERS = 100_000
@@ -62,10 +57,9 @@ def command(
     from stagedoor.demo.runner import DemoFailed, Options, run_demo  # noqa: PLC0415 - as above
     from stagedoor.demo.show import make_screen, print_report  # noqa: PLC0415 - as above
 
-    is_kept = keep or folder is not None or not as_json
-    with _folder(folder, is_kept=is_kept) as place:
+    with folder_for("demo", folder, is_kept=keep or not as_json) as place:
         options = Options(
-            orders=orders, refund_share=refund_share, kill=kill, seed=seed, slots=Settings().slots, folder=place
+            orders=orders, refund_share=refund_share, kill=kill, seed=seed, slots=Settings().slots, folder=place.path
         )
         try:
             report, ending = run_demo(options, make_screen(Console(stderr=True, highlight=False)))
@@ -77,53 +71,3 @@ def command(
     else:
         print_report(Console(highlight=False), report, ending)
     return 0 if report.is_sound else 1
-
-
-def check_installed() -> None:
-    """Look for what a demo needs before anything is started.
-
-    Raises:
-        ConfigurationError: names everything that is missing, and what to install.
-    """
-    from stagedoor.broker.private_server import find_server  # noqa: PLC0415 - not for --help
-    from stagedoor.rendering.api import ENTRY_POINT_GROUP  # noqa: PLC0415 - as above
-
-    problems: list[str] = []
-    try:
-        find_server()
-    except ConfigurationError as error:
-        problems += error.problems
-    if not importlib.metadata.entry_points(group=ENTRY_POINT_GROUP, name=Settings().ticket_renderer):
-        problems.append(
-            "no renderer is installed, so there is nothing to draw tickets with: pip install 'stagedoor[tickets]'"
-        )
-    if problems:
-        raise ConfigurationError(problems)
-
-
-@contextlib.contextmanager
-def _folder(wanted: Path | None, *, is_kept: bool) -> Iterator[Path]:
-    """Give an empty folder: the one that was asked for, or a temporary one.
-
-    Raises:
-        ConfigurationError: the wanted one is not empty, or cannot be made.
-    """
-    if wanted is not None:
-        try:
-            wanted.mkdir(parents=True, exist_ok=True)
-            is_empty = not any(wanted.iterdir())
-        except OSError as error:
-            raise ConfigurationError(f"--folder: {wanted} cannot be used: {error.strerror}") from None
-        if not is_empty:
-            raise ConfigurationError(f"--folder: {wanted} is not empty; name a new one")
-        yield wanted.resolve()
-        return
-    folder = Path(tempfile.mkdtemp(prefix="stagedoor-demo-"))
-    try:
-        yield folder
-    except BaseException:
-        is_kept = is_kept and any((folder / "logs").glob("*"))
-        raise
-    finally:
-        if not is_kept:
-            shutil.rmtree(folder, ignore_errors=True)

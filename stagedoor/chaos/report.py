@@ -1,0 +1,114 @@
+"""What a chaos run has shown: the object of ``--json``, and the same for people. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from stagedoor.chaos.recovery import percentile
+from stagedoor.rehearsal.check import Checked
+
+SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
+
+
+@attrs.frozen(kw_only=True)
+class Report:
+    """The outcome of one run.
+
+    *faults* and *exits* count by kind; *recoveries* are seconds from a kill to the start of
+    the last entry that the worker held; *duplicate_runs* are handler runs beyond one per
+    outbox row; *dead* counts dead letters.
+    """
+
+    seed: int
+    seconds: float
+    orders: int
+    rows: int
+    checked: Checked
+    dead: int
+    duplicate_runs: int
+    fenced: int
+    faults: Mapping[str, int]
+    exits: Mapping[str, int]
+    told: Mapping[str, int]
+    recoveries: Sequence[float]
+    held_at_kills: int
+    unmeasured: int
+    gil: bool
+    workers: int
+    slots: int
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing was lost and nothing is wrong."""
+        return self.checked.lost == 0 and self.checked.wrong == 0 and self.dead == 0
+
+    @property
+    def lost(self) -> int:
+        """Positions without their tickets, and jobs that were moved aside."""
+        return self.checked.lost + self.dead
+
+    @property
+    def recovery_s(self) -> dict[str, float | None]:
+        """The percentiles of the recoveries."""
+        found = {name: percentile(self.recoveries, share) for name, share in SHARES.items()}
+        return {name: None if value is None else round(value, 2) for name, value in found.items()}
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the object that ``--json`` prints."""
+        return {
+            "seed": self.seed,
+            "seconds": round(self.seconds, 1),
+            "orders": self.orders,
+            "refunded": self.checked.refunded,
+            "outbox_rows": self.rows,
+            "tickets_valid": self.checked.tickets_valid,
+            "tickets_void": self.checked.tickets_void,
+            "pdf_files": self.checked.pdf_files,
+            "lost": self.lost,
+            "wrong": self.checked.wrong,
+            "dead_letters": self.dead,
+            "duplicate_runs": self.duplicate_runs,
+            "fenced_writes": self.fenced,
+            "faults": dict(self.faults),
+            "ended_by_themselves": dict(self.exits),
+            "events": dict(self.told),
+            "recovery_s": {**self.recovery_s, "kills": len(self.recoveries), "unmeasured": self.unmeasured},
+            "entries_held_at_kills": self.held_at_kills,
+            "problems": list(self.checked.problems[:100]),
+            "gil": self.gil,
+            "workers": self.workers,
+            "slots": self.slots,
+        }
+
+
+def lines_of(report: Report) -> Iterator[str]:
+    """Yield the report for people."""
+    checked = report.checked
+    yield "Nothing lost, nothing wrong." if report.is_sound else "Something is lost or wrong."
+    yield ""
+    slots = f"{report.workers} workers with {report.slots} slots each"
+    yield f"seed            {report.seed}, {report.seconds:.0f} s, {slots}"
+    yield f"orders          {report.orders}, {checked.refunded} of them refunded; {report.rows} outbox rows"
+    yield f"tickets         {checked.tickets_valid} valid, {checked.tickets_void} void, {checked.pdf_files} files"
+    yield f"lost            {report.lost}"
+    yield f"wrong           {checked.wrong}"
+    yield f"ran twice       {report.duplicate_runs} handler runs beyond one per outbox row; none had an effect"
+    yield f"fenced          {report.fenced} writes and renewals refused, because somebody else had the entry"
+    for name, count in sorted(report.faults.items()):
+        yield f"fault           {count:>5} {name}"
+    for name, count in sorted(report.exits.items()):
+        yield f"exit            {count:>5} {name}"
+    yield f"recovery        {_recovery(report)}"
+    yield from (f"problem         {problem}" for problem in checked.problems[:20])
+
+
+def _recovery(report: Report) -> str:
+    found = report.recovery_s
+    if found["max"] is None:
+        return "no kill of a worker that held something was recovered from"
+    figures = ", ".join(f"{name} {value:.1f} s" for name, value in found.items() if value is not None)
+    return (
+        f"{figures}: from SIGKILL until the last of its entries ran again, {len(report.recoveries)} kills with "
+        f"{report.held_at_kills} entries in all; {report.unmeasured} could not be measured"
+    )
