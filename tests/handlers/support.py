@@ -12,6 +12,7 @@ from stagedoor.handlers.refund_order import refund_order
 from stagedoor.handlers.render_tickets import render_tickets
 from stagedoor.order import Order, Position
 from stagedoor.orders import NewTicket, OrderBook, Ticket, TicketStore
+from stagedoor.orders.check import judge_order
 from stagedoor.orders.tickets import IssueState
 from stagedoor.rendering.api import Rendered
 from tests.orders.support import content_of
@@ -88,10 +89,10 @@ def run(book: OrderBook, kind: str, order_id: int) -> FakeContext:
 
 def broken(book: OrderBook, order_id: int) -> list[str]:
     """Return how an order at rest breaks the invariant, its files and their content included."""
-    report = book.check_invariant([order_id])
-    problems = [f"{kind}: {finding}" for kind in ("lost", "wrong") for finding in getattr(report, kind)]
-    order = book.get(order_id)
-    valid = {ticket.path: ticket for ticket in book.tickets(order_id) if ticket.state == "valid"}
+    order, tickets = book.get(order_id), book.tickets(order_id)
+    lost, wrong = judge_order(order, tickets, is_present=book.store.is_present)
+    problems = [str(finding) for finding in lost + wrong]
+    valid = {ticket.path: ticket for ticket in tickets if ticket.state == "valid"}
     for path, ticket in valid.items():
         if book.store.is_present(path) and book.store.read(path) != content_of(
             order, order.position(ticket.position_id)

@@ -54,6 +54,16 @@ def test_a_refunded_order_gets_no_ticket(book: OrderBook) -> None:
     assert book.tickets(order.order_id) == ()
 
 
+def test_the_render_job_of_a_refunded_order_withdraws_its_tickets(book: OrderBook) -> None:
+    """The refund's own job may come later, or may have been given up."""
+    order = book.place(order_data())
+    run(book, RENDER, order.order_id)
+    book.refund(order.order_id)
+    run(book, RENDER, order.order_id)
+    assert states(book, order.order_id) == [(1, 1, "void", "order refunded")]
+    assert broken(book, order.order_id) == []
+
+
 def test_a_refund_voids_every_ticket_and_removes_its_file(book: OrderBook) -> None:
     order = book.place(order_data(positions=2))
     run(book, RENDER, order.order_id)

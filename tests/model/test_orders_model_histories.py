@@ -188,4 +188,4 @@ def _mortal(script: Script, crashed: list[bool]) -> Script:
 
 
 TestHistories = Histories.TestCase
-TestHistories.settings = settings(max_examples=25, stateful_step_count=40)
+TestHistories.settings = settings(max_examples=12, stateful_step_count=40)

@@ -154,7 +154,7 @@ def private_postgres(config: pytest.Config) -> Postgres:
         pytest.skip(reason)
     if _POSTGRES not in config.stash:
         # A short path: that of a unix socket has 107 bytes at most.
-        folder = Path(tempfile.mkdtemp(prefix="stagedoor-pg-", dir="/tmp"))
+        folder = Path(tempfile.mkdtemp(prefix="postgres-of-a-test-", dir="/tmp"))
         server = Postgres(folder)
         server.start()
         config.stash[_POSTGRES] = server
