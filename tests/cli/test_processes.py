@@ -33,7 +33,7 @@ HANDLERS = """
     @stagedoor.handler("forever")
     def forever(job, ctx):
         # A thread that is no daemon: an ordinary exit would wait for it.
-        threading.Thread(target=threading.Event().wait).start()
+        threading.Thread(target=threading.Event().wait, daemon=False).start()
         ctx.log.info("it_began")
         threading.Event().wait()
 
