@@ -17,7 +17,7 @@ import base64
 import binascii
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import attrs
@@ -172,6 +172,33 @@ def load_public_key(file: Path) -> Ed25519PublicKey:
     if not isinstance(found, Ed25519PublicKey):
         raise ConfigurationError(f"{file} holds a key of another kind; tokens are signed with Ed25519")
     return found
+
+
+def load_public_keys(files: Sequence[str]) -> Mapping[int, Ed25519PublicKey]:
+    """Return the keys that a door knows.
+
+    Args:
+        files: paths of PEM files, each with its number before it: ``7=door.pem``; one
+            without a number is key 1.
+
+    Raises:
+        ConfigurationError: a file cannot be used, or a number is none or there twice.
+    """
+    keys: dict[int, Ed25519PublicKey] = {}
+    for word in files:
+        number, equals, path = word.partition("=")
+        if equals and number.isascii() and number.isdigit() and int(number) <= _MAX_KEY:
+            key = int(number)
+        elif equals:
+            raise ConfigurationError(
+                f"{word}: a key has a number from 0 to {_MAX_KEY} before its path, as in 7=door.pem"
+            )
+        else:
+            key, path = 1, word
+        if key in keys:
+            raise ConfigurationError(f"{word}: key {key} is there twice")
+        keys[key] = load_public_key(Path(path))
+    return keys
 
 
 def _read(file: Path) -> bytes:

@@ -22,9 +22,10 @@ from typing import Any
 import attrs
 
 from stagedoor.errors import InvalidRequest
+from stagedoor.order import Order
 from stagedoor.rendering.api import Renderer, RenderRequest
 
-_FORMAT = "stagedoor content key 1"
+_FORMAT = "stagedoor content key 2"
 """Goes into every key; a change in how keys are made must change it."""
 
 
@@ -42,9 +43,30 @@ def content_key(request: RenderRequest, renderer: Renderer) -> str:
         renderer.content_type,
         renderer.suffix,
         renderer.fingerprint(),
-        _written(request, "request"),
+        _order_digest(request.order),
+        *(_written(getattr(request, name), name) for name in _BESIDE_THE_ORDER),
     ]
-    return hashlib.sha256(json.dumps(parts, ensure_ascii=True, separators=(",", ":")).encode("ascii")).hexdigest()
+    return _digest(parts)
+
+
+_BESIDE_THE_ORDER = tuple(field.name for field in attrs.fields(RenderRequest) if field.name != "order")
+
+
+def _order_digest(order: Order) -> str:
+    try:
+        return _digest_of_order(order)
+    except TypeError:
+        # Something in it cannot be hashed, so it is none of the types of orders: `_written` says which.
+        return _digest(_written(order, "order"))
+
+
+@functools.lru_cache(64)  # a pure function of a frozen value, asked once for each of the order's positions
+def _digest_of_order(order: Order) -> str:
+    return _digest(_written(order, "order"))
+
+
+def _digest(written: Any) -> str:
+    return hashlib.sha256(json.dumps(written, ensure_ascii=True, separators=(",", ":")).encode("ascii")).hexdigest()
 
 
 def _written(value: Any, field: str) -> Any:

@@ -7,6 +7,7 @@ anybody publishes it.
 """
 
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -38,10 +39,18 @@ class RenderPool:
     Args:
         registry: the renderers, warmed up.
         slots: how many renders may run at once.
+        on_rendered: told of each finished render, in its thread: the renderer's name, and seconds.
     """
 
-    def __init__(self, registry: Registry, *, slots: int = DEFAULT_SLOTS) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        *,
+        slots: int = DEFAULT_SLOTS,
+        on_rendered: Callable[[str, float], None] = lambda _name, _seconds: None,
+    ) -> None:
         self._registry = registry
+        self._on_rendered = on_rendered
         self._slots = threading.BoundedSemaphore(slots)
         # Its own: trio's default limiter also serves name look-ups and file work,
         # which must not wait behind eight renders.
@@ -69,7 +78,10 @@ class RenderPool:
         while not self._slots.acquire(timeout=_WAIT_S):
             check()
         try:
-            return _rendered(renderer, request, check=check, key=key)
+            began = time.perf_counter()
+            rendered = _rendered(renderer, request, check=check, key=key)
+            self._on_rendered(name, time.perf_counter() - began)
+            return rendered
         finally:
             self._slots.release()
 

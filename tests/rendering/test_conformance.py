@@ -22,18 +22,17 @@ from tests.rendering.test_registry import Plain
 EVERY_CHECK = pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 
 
-@EVERY_CHECK
+HERE = [check for check in CHECKS if check is not suite.same_bytes_in_another_process]
+"""All but the check that costs seconds; `test_isolation` makes it for both built-in renderers."""
+
+
+@pytest.mark.parametrize("check", HERE, ids=lambda check: check.__name__)
 def test_the_ticket_conforms(check: suite.Check, ticket: TicketPdf) -> None:
     check(Subject(TicketPdf))
 
 
-@pytest.mark.parametrize(
-    "check",
-    [check for check in CHECKS if check is not suite.same_bytes_in_another_process],
-    ids=lambda check: check.__name__,
-)
+@pytest.mark.parametrize("check", HERE, ids=lambda check: check.__name__)
 def test_the_receipt_conforms(check: suite.Check, receipt: ReceiptPdf) -> None:
-    """All but the check in another process, which costs seconds and which another test here makes."""
     check(Subject(ReceiptPdf))
 
 

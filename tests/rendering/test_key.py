@@ -87,6 +87,11 @@ def test_a_type_that_orders_do_not_have_is_refused_by_name() -> None:
         content_key(request(position(holder=1.5)), Plain())
 
 
+def test_a_list_where_a_tuple_belongs_is_refused_by_name() -> None:
+    with pytest.raises(InvalidRequest, match="positions: list has no place in an order"):
+        content_key(changed(positions=[position(1)]), Plain())
+
+
 def test_a_lone_surrogate_has_a_key() -> None:
     """JSON allows it in a name; it must not break anything before the renderer says what it thinks of it."""
     assert len(content_key(request(position(holder="\ud800")), Plain())) == 64

@@ -15,6 +15,7 @@ from stagedoor_renderers.signing import (
     InvalidToken,
     Signer,
     load_public_key,
+    load_public_keys,
     load_signer,
     new_key,
     private_pem,
@@ -96,6 +97,15 @@ def test_keys_go_through_files(tmp_path: Path) -> None:
     signer = load_signer(tmp_path / "private.pem")
     assert signer(order(), position()) == signed()
     assert verify(signed(), {1: load_public_key(tmp_path / "public.pem")}).token == token(1)
+
+
+def test_a_door_may_know_several_keys_by_their_numbers(tmp_path: Path) -> None:
+    file = tmp_path / "public.pem"
+    file.write_bytes(public_pem(KEY.public_key()))
+    assert set(load_public_keys([str(file), f"7={file}"])) == {1, 7}
+    for wrong, said in (([f"x={file}"], "number from 0 to 255"), ([str(file), f"1={file}"], "key 1 is there twice")):
+        with pytest.raises(ConfigurationError, match=said):
+            load_public_keys(wrong)
 
 
 def test_files_that_are_no_keys_are_named(tmp_path: Path) -> None:
