@@ -216,6 +216,15 @@ class EntryTrimmed(Event):
 
 
 @attrs.frozen(kw_only=True)
+class UnreadTrimmed(Event):
+    """Somebody deleted entries before any worker had read them: lost jobs. Find out who."""
+
+    level: ClassVar[str] = "error"
+    stream: str
+    count: int
+
+
+@attrs.frozen(kw_only=True)
 class JobsPromoted(Event):
     """Delayed jobs that were due are back in their streams."""
 

@@ -87,10 +87,11 @@ class Inspection:
     Args:
         link: the connections to Redis.
         keys: of the namespace.
+        is_hasty: do not wait for a slow Redis: for who must answer within a second.
     """
 
-    def __init__(self, link: Link, keys: Keys) -> None:
-        self._client = link.patient
+    def __init__(self, link: Link, keys: Keys, *, is_hasty: bool = False) -> None:
+        self._client = link.quick if is_hasty else link.patient
         self._keys = keys
         self._page = Script("page")
 

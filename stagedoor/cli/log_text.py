@@ -222,6 +222,10 @@ _SENTENCES: Mapping[str, Sentence] = {
     "worker_swept": _swept,
     "entries_reclaimed": _template("nobody had touched {count:entry|entries} for too long; others take over"),
     "entry_trimmed": _template("entry {entry_id} was deleted while it was owed: a lost job; find out who deletes"),
+    "unread_trimmed": _template(
+        "{count:entry of {stream} was|entries of {stream} were} deleted before anybody had read them: "
+        "lost jobs; find out who deletes"
+    ),
     "jobs_promoted": _template("{count:delayed job is|delayed jobs are} due"),
     "group_recreated": _template("the consumer group was gone and was made anew"),
     "broker_down": _broker_down,

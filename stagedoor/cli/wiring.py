@@ -18,6 +18,8 @@ import attrs
 import trio
 
 from stagedoor.broker.connection import Link, masked
+from stagedoor.broker.inspection import Inspection
+from stagedoor.broker.losses import Losses
 from stagedoor.broker.redis import DeliverySettings, RedisDeliveries, RedisPublishing
 from stagedoor.cli.context import Shop
 from stagedoor.cli.logs import Logs
@@ -33,7 +35,9 @@ from stagedoor.settings import Settings
 from stagedoor.weather import Weather
 from stagedoor.worker import ExitCode, StopRequest, WorkerSettings, run_worker
 from stagedoor.worker.identity import current_identity, is_provably_gone
+from stagedoor.worker.lookout import Lookout
 from stagedoor.worker.supervisor import watch_signals
+from stagedoor.worker.vitals import Vitals
 
 ORDER_THREADS = 8
 """Threads in which the order book works for async handlers; plain ones bring their own."""
@@ -134,32 +138,78 @@ async def serve_worker(equipment: Equipment, *, with_relay: bool = False, stop: 
     )
     for note in equipment.plugins.notes:
         events.emit(Warned(message=note))
-    companions: tuple[Callable[[], Awaitable[None]], ...] = ()
+    losses = Losses(link, keys, dead_maxlen=settings.dead_maxlen)
+    companions: tuple[Callable[[], Awaitable[None]], ...] = (
+        Lookout(losses.note, events=events, rng=random.Random()).run,
+    )
     if with_relay:
-        companions = (make_relay(equipment.book.outbox, link, settings=settings, events=events).run,)
+        companions += (make_relay(equipment.book.outbox, link, settings=settings, events=events).run,)
     code = ExitCode.FAILED
     async with _signals(stop, settings.grace_s):
         try:
-            code = await run_worker(
-                deliveries,
-                settings=WorkerSettings.of(settings),
-                identity=current_identity(),
-                handlers=equipment.plugins.handlers,
-                make_context=_shop(equipment).make_context,
-                stop=stop,
-                events=events,
-                check_server=link.check_server,
-                companions=companions,
-            )
+            with watched(equipment) as watch:
+                code = await run_worker(
+                    deliveries,
+                    settings=WorkerSettings.of(settings),
+                    identity=current_identity(),
+                    handlers=equipment.plugins.handlers,
+                    make_context=_shop(equipment, watch.rendered).make_context,
+                    stop=stop,
+                    events=events,
+                    check_server=link.check_server,
+                    companions=companions,
+                    vitals=watch.vitals,
+                )
         finally:
             deliveries.close()
     return code
 
 
-def _shop(equipment: Equipment) -> Shop:
+@attrs.frozen(kw_only=True)
+class Watch:
+    """What a worker is watched by; *rendered* is told of each render."""
+
+    vitals: Vitals
+    rendered: Callable[[str, float], None] = lambda _name, _seconds: None
+
+
+@contextlib.contextmanager
+def watched(equipment: Equipment) -> Iterator[Watch]:
+    """Serve metrics and probes where a port is set for them.
+
+    Raises:
+        ConfigurationError: the port cannot be had.
+    """
+    settings = equipment.settings
+    vitals = Vitals(time.monotonic)
+    if settings.metrics_port is None:
+        yield Watch(vitals=vitals)
+        return
+    from stagedoor.worker.health import LOOK_S, Probes, serving  # noqa: PLC0415 - most workers need none of it
+    from stagedoor.worker.metrics import Metrics, Remembered  # noqa: PLC0415 - as above
+
+    keys = Keys(settings.namespace)
+    metrics = Metrics(
+        kinds=equipment.plugins.handlers,
+        renderers=[item.name for item in equipment.plugins.registry.installed],
+        vitals=vitals,
+        look=Inspection(equipment.link, keys).look_at_queues,
+        clock=time.monotonic,
+    )
+    for subscriber in (vitals.take, metrics.take):
+        equipment.events.subscribe(subscriber)
+    hasty = Inspection(equipment.link, keys, is_hasty=True)
+    waiting = Remembered(hasty.look_for_waiting, LOOK_S, time.monotonic)
+    probes = Probes(metrics.registry, vitals=vitals, waiting=waiting, block_s=settings.block_ms / 1000)
+    with serving(settings.metrics_port, probes.answer):
+        yield Watch(vitals=vitals, rendered=metrics.rendered)
+
+
+def _shop(equipment: Equipment, rendered: Callable[[str, float], None]) -> Shop:
+    registry, slots = equipment.plugins.registry, equipment.settings.slots
     return Shop(
         orders=equipment.book,
-        pool=RenderPool(equipment.plugins.registry, slots=equipment.settings.slots),
+        pool=RenderPool(registry, slots=slots, on_rendered=rendered),
         ticket_renderer=equipment.settings.ticket_renderer,
         log=equipment.logs.log,
         threads=trio.CapacityLimiter(ORDER_THREADS),

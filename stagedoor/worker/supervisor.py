@@ -39,6 +39,7 @@ from stagedoor.worker.reader import Reader
 from stagedoor.worker.reclaimer import Reclaimer
 from stagedoor.worker.settler import Settler
 from stagedoor.worker.standing import Standing
+from stagedoor.worker.vitals import Vitals
 from stagedoor.worker.weather import Weather
 
 RELEASE_S = 2.0
@@ -133,6 +134,7 @@ async def run_worker(
     companions: tuple[Callable[[], Awaitable[None]], ...] = (),
     clocks: Clocks | None = None,
     rng: random.Random | None = None,
+    vitals: Vitals | None = None,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> ExitCode:
     """Run one worker until it is asked to stop, then drain.
@@ -149,6 +151,7 @@ async def run_worker(
         companions: services to run beside the reader, stopped with it (the relay).
         clocks: for tests.
         rng: for jitter; for tests.
+        vitals: where the worker writes down how it is, for whoever asks from outside.
         task_status: started with the worker's name once it reads.
 
     Returns:
@@ -169,6 +172,7 @@ async def run_worker(
         events=events,
         clocks=clocks or Clocks(wall=time.time, monotonic=time.monotonic),
         rng=rng or random.Random(),
+        vitals=vitals or Vitals(time.monotonic),
     )
     return await worker.run(check_server, companions, task_status)
 
@@ -188,8 +192,10 @@ class _Worker:
         events: EventStream,
         clocks: Clocks,
         rng: random.Random,
+        vitals: Vitals,
     ) -> None:
         self._deliveries = deliveries
+        self._vitals = vitals
         self._settings = settings
         self._identity = identity
         self._kinds = tuple(sorted(handlers))
@@ -255,6 +261,7 @@ class _Worker:
             rng=rng,
             on_moved=self._reader.poke,
         )
+        vitals.watch(self._reader, executor=self._executor, held=lambda: len(self._register), slots=settings.slots)
 
     def _on_delayed(self, seconds: float) -> None:
         self._promoter.wake_in(seconds)
@@ -302,6 +309,7 @@ class _Worker:
             await outer.start(self._liveness.run)
             await outer.start(self._settler.run)
             await outer.start(self._heartbeat.run)
+            await outer.start(self._vitals.run)
             async with trio.open_nursery() as middle:
                 await middle.start(self._executor.run)
                 await self._read_until_stopped(name, companions, task_status)
@@ -347,6 +355,7 @@ class _Worker:
             task_status.started(name)
             await self._stop.wait()
             self._is_marked_stopping = True
+            self._vitals.stopping()
             self._liveness.beat_now()
             self._events.emit(
                 WorkerStopping(
