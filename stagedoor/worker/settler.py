@@ -189,11 +189,13 @@ class Settler:
 
     async def _release_for(self, why: str, batch: Sequence[HeldDelivery]) -> None:
         claimed = [attrs.evolve(held.claimed, tenure=held.tenure) for held in batch]
+        # Before the call: our own reader may have them out of the pool again before we know that they were in,
+        # and must not take them for deliveries that still run.
+        for held in batch:
+            self._register.remove(held)
         count = await self._weather.call(
             "release", self._deliveries.release, claimed, limiter=self._limiter, abandon=True
         )
-        for held in batch:
-            self._register.remove(held)
         if count:
             self._events.emit(EntriesReturned(why=why, count=count))
 

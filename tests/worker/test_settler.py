@@ -38,6 +38,7 @@ class Ledger(FakeDeliveries):
         self.batches: list[tuple[int, tuple[str, ...]]] = []
         self.released: list[int] = []
         self.before: Callable[[], None] = lambda: None
+        self.after_release: Callable[[int], None] = lambda _count: None
         self.is_healed = False
 
     def settle(self, batch: int, settlements: Sequence[Settlement]) -> Answers:
@@ -49,7 +50,9 @@ class Ledger(FakeDeliveries):
 
     def release(self, claimed: Sequence[Claimed]) -> int:
         self.released.append(len(claimed))
-        return super().release(claimed)
+        count = super().release(claimed)
+        self.after_release(count)
+        return count
 
 
 class Office:
@@ -277,6 +280,22 @@ async def test_what_is_released_is_told_once_for_each_reason(office: Office, rec
     assert recorder.events == [EntriesReturned(why="surplus", count=2), EntriesReturned(why="released", count=3)]
     assert len(office.register) == 0
     assert len(office.deliveries.read(10).claimed) == 5
+
+
+async def test_what_our_own_reader_takes_out_of_the_pool_at_once_is_a_delivery_of_its_own(office: Office) -> None:
+    """It may come before the release has answered; taken for one that still runs, it would never be started."""
+    (held,) = office.hold()
+    again: list[HeldDelivery | None] = []
+
+    def read_again(count: int) -> None:
+        again.extend(office.register.add(one) for one in office.deliveries.read(8).claimed)
+
+    office.deliveries.after_release = read_again
+    office.owe([held], Release())
+    await office.settler.wait_idle()
+    (new,) = again
+    assert new is not None
+    assert office.register.everything() == [new]
 
 
 async def test_a_settle_that_delays_tells_how_soon(office: Office) -> None:
