@@ -234,9 +234,9 @@ async def living(
     make_context: Callable[[Any, HeldDelivery], Any] = lambda _job, held: held,
     deliveries: Deliveries | None = None,
     is_awaited: bool = True,
-    **settings: str,
+    **settings: Any,
 ) -> AsyncIterator[Life]:
-    """Run a worker while the block runs, and stop it in a hurry at its end."""
+    """Run a worker while the block runs, and stop it in a hurry at its end; *settings* are texts."""
     own = deliveries or FakeDeliveries(
         broker,
         settings=DeliverySettings(
