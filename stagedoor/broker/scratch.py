@@ -56,6 +56,11 @@ class Scratch:
         with mapped_errors():
             send(self._link.patient, "XDEL", self._keys.stream, entry_id)
 
+    def is_owed(self, entry_id: str) -> bool:
+        """Return whether an entry is still in the stream: neither settled nor deleted."""
+        with mapped_errors():
+            return bool(send(self._link.patient, "XRANGE", self._keys.stream, entry_id, entry_id))
+
     def held_by(self, consumer: str) -> tuple[str, ...]:
         """Return the ids of the entries that are pending under this worker's name."""
         with mapped_errors():

@@ -75,8 +75,15 @@ class Rest:
     """Wait until nothing is left to do; what stands below stays below it in every order."""
 
 
+@attrs.frozen
+class Meanwhile:
+    """Another entry comes, and is worked on to its end, before this one goes on."""
+
+    fields: Fields
+
+
 BookStep = Refund | ChangeOrder | Reissue
-HookStep = BookStep | Trim | Crash
+HookStep = BookStep | Trim | Crash | Meanwhile
 
 
 @attrs.frozen(kw_only=True)
@@ -274,6 +281,9 @@ def _hook_step(data: dict[str, Any]) -> HookStep:
     if "crash" in data:
         _only(data, "crash")
         return Crash(_number(data["crash"], "crash", most=MOST_CRASHES))
+    if "entry" in data:
+        _only(data, "entry")
+        return Meanwhile(_fields(data["entry"]))
     return _book_step(data)
 
 

@@ -31,6 +31,7 @@ from stagedoor.replay.fixture import (
     Crash,
     Fixture,
     HookStep,
+    Meanwhile,
     Refund,
     Reissue,
     Rest,
@@ -174,13 +175,17 @@ class _Play:
     def _take(self, step: Step, lives: Lives) -> None:
         match step.what:
             case AddEntry() as entry:
-                with self._adding:
-                    entry_id = self._scratch.add(entry.fields)
-                    self._entries[entry_id] = _Entry(step.line, entry)
+                self._add(step.line, entry)
             case Rest():
                 self.wait_for_rest(lives)
             case change:
                 self._change(change)
+
+    def _add(self, line: int, entry: AddEntry) -> str:
+        with self._adding:
+            entry_id = self._scratch.add(entry.fields)
+            self._entries[entry_id] = _Entry(line, entry)
+        return entry_id
 
     def _change(self, step: BookStep) -> None:
         match step:
@@ -234,19 +239,26 @@ class _Play:
         """Take the steps of this point; return whether the worker is to die here."""
         with self._adding:
             entry = self._entries.get(job.origin) or self._entries.get(job.entry_id)
-        for hook in entry.points[point] if entry is not None else ():
+        if entry is None:
+            return False
+        for hook in entry.points[point]:
             if hook.left == 0:
                 continue
             if isinstance(hook.step, Crash):
                 hook.left -= 1
                 return True
-            self._take_in_hook(hook.step, job)
+            self._take_in_hook(hook.step, job, entry.line)
             # Only now: who waits for this hook waits for what it does.
             hook.left -= 1
         return False
 
-    def _take_in_hook(self, step: HookStep, job: Job) -> None:
+    def _take_in_hook(self, step: HookStep, job: Job, line: int) -> None:
         match step:
+            case Meanwhile(fields):
+                entry_id = self._add(line, AddEntry(fields=fields))
+                deadline = time.monotonic() + self._limit_s
+                while self._scratch.is_owed(entry_id) and time.monotonic() < deadline:
+                    time.sleep(POLL_S)
             case Trim():
                 self._scratch.delete_body(job.entry_id)
             case Crash():

@@ -8,7 +8,17 @@ import pytest
 
 from stagedoor.orders import RefundPosition, Rename, Reseat, RotateToken
 from stagedoor.replay import FixtureError, find_fixtures, load_fixture
-from stagedoor.replay.fixture import AddEntry, ChangeOrder, Crash, ExpectedLetter, Refund, Reissue, Rest, Trim
+from stagedoor.replay.fixture import (
+    AddEntry,
+    ChangeOrder,
+    Crash,
+    ExpectedLetter,
+    Meanwhile,
+    Refund,
+    Reissue,
+    Rest,
+    Trim,
+)
 
 EVENT = {"name": "Hamlet", "venue": "Globe", "starts_at": "2026-07-01T18:00:00Z", "tz": "Europe/London"}
 POSITION = {"id": 1, "holder": "Zoë", "category": "Yard", "amount_minor": 1000}
@@ -28,7 +38,11 @@ def write(folder: Path, *steps: object, orders: list[Any] | None = None, expecte
 
 def test_every_kind_of_step_is_read_with_its_line(tmp_path: Path) -> None:
     change = {"change": 7, "rename": {"1": "Ann"}, "reseat": {"1": None}, "rotate": [1], "refund_positions": [1]}
-    hooks = {"at_start": [{"crash": 2}], "at_render": [{"refund": 7}, {"trim": "this"}], "at_end": [{"reissue": 7}]}
+    hooks = {
+        "at_start": [{"crash": 2}],
+        "at_render": [{"refund": 7}, {"trim": "this"}],
+        "at_end": [{"reissue": 7}, ENTRY],
+    }
     fixture = load_fixture(
         write(tmp_path, "# a word about it", {**ENTRY, **hooks}, "", {"rest": True}, change, {"refund": 7})
     )
@@ -38,7 +52,7 @@ def test_every_kind_of_step_is_read_with_its_line(tmp_path: Path) -> None:
         fields=((b"kind", b"render_tickets"), (b"order_id", b"7")),
         at_start=(Crash(2),),
         at_render=(Refund(7), Trim()),
-        at_end=(Reissue(7),),
+        at_end=(Reissue(7), Meanwhile(((b"kind", b"render_tickets"), (b"order_id", b"7")))),
     )
     assert rest == Rest()
     assert changed == ChangeOrder(7, (Rename(1, "Ann"), Reseat(1, None), RotateToken(1), RefundPosition(1)))
