@@ -11,8 +11,18 @@ thread that ignores ``ctx.check()`` is not stopped before its process is.
 
 from stagedoor.core.handler import handler
 from stagedoor.core.job import Job
-from stagedoor.errors import JobTimeout, LeaseLost, Permanent, Retry, StagedoorError
+from stagedoor.errors import JobTimeout, LeaseLost, Permanent, Retry, StagedoorError, Unavailable
 
 __version__ = "0.1.0"
 
-__all__ = ["Job", "JobTimeout", "LeaseLost", "Permanent", "Retry", "StagedoorError", "__version__", "handler"]
+__all__ = [
+    "Job",
+    "JobTimeout",
+    "LeaseLost",
+    "Permanent",
+    "Retry",
+    "StagedoorError",
+    "Unavailable",
+    "__version__",
+    "handler",
+]

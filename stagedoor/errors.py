@@ -32,6 +32,14 @@ class Permanent(StagedoorError):
     """This job can never succeed: dead-letter it now, with the reason."""
 
 
+class Unavailable(StagedoorError):
+    """Something that the job needs cannot serve just now: an outage, and not the job's failure.
+
+    The job runs again later, for as long as it takes, and that counts as no
+    attempt. Raise it, or a subclass, for whatever you know to come back.
+    """
+
+
 # -- the operator's -----------------------------------------------------------
 
 
@@ -53,7 +61,7 @@ class BrokerError(StagedoorError):
     """Redis answered, but not what the contract needs."""
 
 
-class BrokerUnavailable(BrokerError):
+class BrokerUnavailable(BrokerError, Unavailable):
     """Redis cannot serve this call now (down, loading, read-only, full, slow).
 
     Nothing is known of whether the call took effect. Every call of the broker's

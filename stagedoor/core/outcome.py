@@ -16,7 +16,9 @@ by one event, and the events that end it each lead to one outcome:
 * It may have taken processes along. Before it starts for the fifth time after a
   crash it is moved aside: `Dead` with reason ``poison``.
 * The handler may return (`Done`), ask for a retry or raise (`RetryLater`, until
-  the attempts are used up: `Dead`), or say that it is hopeless (`Dead`).
+  the attempts are used up: `Dead`), or say that it is hopeless (`Dead`). What it
+  needs may be away (`Unavailable`): that is an outage, counts as no attempt, and
+  is retried for as long as it takes.
 * The worker may stop first (`Release`), or a flow's pass may have settled the
   entry itself (`Settled`).
 
@@ -32,7 +34,7 @@ import attrs
 from stagedoor.core.backoff import exponential_s, full_jitter_s
 from stagedoor.core.handler import HandlerSpec
 from stagedoor.core.job import Job
-from stagedoor.errors import JobTimeout, MalformedEntry, Permanent, Retry
+from stagedoor.errors import JobTimeout, MalformedEntry, Permanent, Retry, Unavailable
 
 UNKNOWN_KIND_BASE_S = 0.1
 UNKNOWN_KIND_CAP_S = 5.0
@@ -41,6 +43,10 @@ UNKNOWN_KIND_PATIENCE_S = 24 * 3600.0
 
 _MOST_HOPS = 999_999_999
 """What the field can say; with one hop every 5 s somebody else wrote it long before."""
+
+OUTAGE_BASE_S = 1.0
+OUTAGE_CAP_S = 30.0
+"""Every waiting job looks this often at the least: 12,000 of them are 400 to 800 looks a second."""
 
 _ERROR_LIMIT = 2000
 """Characters of an error that are kept; a traceback belongs in the log, not on Redis."""
@@ -177,13 +183,15 @@ def of_crashes(crashes: int, limits: Limits) -> Dead | None:
 
 
 def of_exception(
-    error: BaseException, job: Job, spec: HandlerSpec, *, limits: Limits, rng: random.Random
+    error: BaseException, job: Job, spec: HandlerSpec, *, limits: Limits, rng: random.Random, now: float
 ) -> RetryLater | Dead:
-    """Return what becomes of a job whose handler raised.
+    """Return what becomes of a job whose handler raised; *now* is Unix seconds.
 
     Never raises itself, whatever the exception is or does when shown.
     """
     shown = describe(error)
+    if isinstance(error, Unavailable):
+        return RetryLater(_outage_wait_s(now - job.queued_at, rng), job.attempt, shown)
     attempts = spec.attempts or limits.max_attempts
     if isinstance(error, Permanent) or (spec.give_up_on and isinstance(error, spec.give_up_on)):
         return Dead(Reason.PERMANENT, shown)
@@ -197,6 +205,15 @@ def of_exception(
     if isinstance(error, Retry):
         after_s = _asked_s(error.after, otherwise=after_s)
     return RetryLater(after_s, job.attempt + 1, shown)
+
+
+def _outage_wait_s(waited_s: float, rng: random.Random) -> float:
+    """Return the seconds to wait in an outage: about as long as the job has waited already, within bounds.
+
+    So the waits double without a counter, and a job that counts no attempts needs none.
+    """
+    longest = min(max(waited_s, OUTAGE_BASE_S), OUTAGE_CAP_S)
+    return rng.uniform(longest / 2, longest)
 
 
 def _asked_s(after: object, *, otherwise: float) -> float:

@@ -21,7 +21,7 @@ from sqlalchemy.engine import URL, Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, NoSuchModuleError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from stagedoor.errors import ConfigurationError, OrderError
+from stagedoor.errors import ConfigurationError, OrderError, Unavailable
 from stagedoor.orders import schema
 
 __all__ = ["Database", "OrderBookUnavailable", "open_engine"]
@@ -35,7 +35,7 @@ _POOL_OVERFLOW = 24
 _CONNECT_S = 5
 
 
-class OrderBookUnavailable(OrderError):
+class OrderBookUnavailable(OrderError, Unavailable):
     """The database cannot serve this call now (down, locked for too long, full, read-only).
 
     Nothing was written unless the connection broke while a commit was under way.

@@ -439,7 +439,8 @@ class Executor:
             )
             # After an outage it may be ours all the same: the fence decides, and then it runs again at once.
             return Release()
-        return of_exception(error, held.job, held.spec, limits=self._limits, rng=self._rng)
+        now = self._clocks.wall()
+        return of_exception(error, held.job, held.spec, limits=self._limits, rng=self._rng, now=now)
 
     def _finish(self, held: HeldDelivery, outcome: Outcome) -> None:
         """Hand the outcome to the settler; may run in a handler thread."""

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from stagedoor.core.handler import HandlerSpec
 from stagedoor.core.job import Job
 from stagedoor.core.outcome import (
+    OUTAGE_BASE_S,
+    OUTAGE_CAP_S,
     TRANSITIONS,
     UNKNOWN_KIND_CAP_S,
     UNKNOWN_KIND_PATIENCE_S,
@@ -33,7 +35,7 @@ from stagedoor.core.outcome import (
     of_malformed,
     of_unknown_kind,
 )
-from stagedoor.errors import JobTimeout, MalformedEntry, Permanent, Retry
+from stagedoor.errors import BrokerUnavailable, JobTimeout, MalformedEntry, Permanent, Retry, Unavailable
 
 LIMITS = Limits(max_attempts=5, max_crashes=5, backoff_base_s=1, backoff_cap_s=300)
 JOB = Job(
@@ -55,7 +57,7 @@ def spec(**policy: Any) -> HandlerSpec:
 
 def after(error: BaseException, *, attempt: int = 1, **policy: Any) -> RetryLater | Dead:
     job = attrs.evolve(JOB, attempt=attempt)
-    return of_exception(error, job, spec(**policy), limits=LIMITS, rng=random.Random(3))
+    return of_exception(error, job, spec(**policy), limits=LIMITS, rng=random.Random(3), now=job.queued_at)
 
 
 # -- exceptions ------------------------------------------------------------------------
@@ -325,3 +327,15 @@ def test_the_functions_return_what_the_table_says_and_nothing_else() -> None:
     assert unknown == _may(State.PARSED, Happening.KIND_UNKNOWN)
     assert {type(of_crashes(5, LIMITS))} == _may(State.PARSED, Happening.TOO_MANY_CRASHES)
     assert {type(of_malformed(MalformedEntry("a", "b")))} == _may(State.CLAIMED, Happening.DOES_NOT_PARSE)
+
+
+@pytest.mark.parametrize("error", [Unavailable("the bank is closed"), BrokerUnavailable("LOADING")])
+@given(attempt=st.integers(1, 10**9 - 1), waited_s=st.floats(-1e6, 1e9))
+def test_an_outage_is_waited_out_and_counts_as_no_attempt(error: Unavailable, attempt: int, waited_s: float) -> None:
+    job = attrs.evolve(JOB, attempt=attempt)
+    outcome = of_exception(
+        error, job, spec(attempts=1), limits=LIMITS, rng=random.Random(3), now=job.queued_at + waited_s
+    )
+    assert isinstance(outcome, RetryLater)
+    assert outcome.attempt == attempt
+    assert OUTAGE_BASE_S / 2 <= outcome.after_s <= OUTAGE_CAP_S
