@@ -11,7 +11,7 @@ from stagedoor_renderers.layout import read_layout
 from stagedoor_renderers.stock import Stock, built_in_layouts
 from stagedoor_renderers.ticket_pdf import TicketPdf
 from tests.rendering.orders import TOKEN, event, no_check, position, request, token, whole
-from tests.rendering.reading import codes_of, glyph_boxes, lines_of, page_count, picture_of, text_of
+from tests.rendering.reading import codes_in, codes_of, glyph_boxes, lines_of, page_count, picture_of, text_of
 
 LAYOUTS = ("a4-fold", "a5", "phone", "thermal-80", "wristband")
 
@@ -154,6 +154,18 @@ def test_a_shop_draws_with_a_layout_of_its_own(tmp_path: Path) -> None:
     pdf = renderer.render(request(position(token=TOKEN)), no_check)
     assert lines_of(pdf) == ["Zoë Šimková"]
     assert codes_of(pdf) == [TOKEN]
+
+
+def test_a_code_brings_its_own_white_to_a_dark_design(tmp_path: Path) -> None:
+    """The layout paints the whole page black and leaves no light place for the code."""
+    ground = '[[box]]\ntype = "rect"\nx = 0\ny = 0\nw = 100\nh = 100\ncolor = "#000000"\n\n[[box]]\nname = "who"'
+    (tmp_path / "own.toml").write_text(GOOD.replace('[[box]]\nname = "who"', ground), encoding="utf-8")
+    renderer = TicketPdf(layouts=tmp_path, layout="own")
+    renderer.warm_up()
+    image = picture_of(renderer.render(request(), no_check), dpi=254)
+    assert codes_in(image) == [token(1)]
+    assert image.getpixel((305, 405)) == 255
+    assert image.getpixel((295, 395)) == 0
 
 
 def test_a_changed_layout_changes_the_fingerprint(tmp_path: Path, ticket: TicketPdf) -> None:

@@ -125,27 +125,23 @@ def test_notes_travel_with_the_result() -> None:
 
 
 def test_no_more_renders_at_once_than_slots() -> None:
-    """Eight threads ask, two may draw: never more than two are inside, and both places are used."""
-    inside, most, lock = 0, 0, threading.Lock()
-    meeting = threading.Barrier(2, timeout=30)
+    """Both places are taken at the same time, and then there is no third."""
+    entered, leave = threading.Barrier(3, timeout=30), threading.Event()
 
     def act(request: RenderRequest, check: Check) -> bytes:
-        nonlocal inside, most
-        with lock:
-            inside += 1
-            most = max(most, inside)
-        meeting.wait()
-        with lock:
-            inside -= 1
+        entered.wait()
+        leave.wait(30)
         return b"ticket"
 
     made = pool(act, slots=2)
-    threads = [threading.Thread(target=made.render, args=("plain", REQUEST)) for _ in range(8)]
+    threads = [threading.Thread(target=made.render, args=("plain", REQUEST)) for _ in range(2)]
     for thread in threads:
         thread.start()
+    entered.wait()
+    assert not made._slots.acquire(blocking=False)
+    leave.set()
     for thread in threads:
         thread.join()
-    assert most == 2
 
 
 def test_waiting_for_a_slot_ends_when_the_result_is_no_longer_wanted() -> None:

@@ -100,6 +100,13 @@ def test_a_name_is_extracted_as_it_was_typed(ticket: TicketPdf, name: str) -> No
     assert ticket.notes(named(name)) == ()
 
 
+def test_joined_arabic_forms_are_copied_as_letters(ticket: TicketPdf) -> None:
+    """Also by programs that do not know joined forms; this one shows lines in the order of their glyphs."""
+    extracted = pypdf.PdfReader(io.BytesIO(drawn(ticket, named("مرحبا بالعالم")))).pages[0].extract_text()
+    assert not [char for char in extracted if "\ufb50" <= char <= "\ufefc"]
+    assert set("مرحبا بالعالم") <= set(extracted)
+
+
 @pytest.mark.parametrize("name", ["Nguyễn Thị Ánh", "Zoë", "김민준", "Šimková"])
 def test_composed_and_decomposed_names_give_the_same_bytes(ticket: TicketPdf, name: str) -> None:
     composed, decomposed = (unicodedata.normalize(form, name) for form in ("NFC", "NFD"))
@@ -123,8 +130,9 @@ def test_an_emoji_is_one_visible_mark_and_a_note(ticket: TicketPdf, name: str, s
     assert "Eva" not in note
 
 
-@pytest.mark.parametrize("name", ["क्षत्रिय नियुक्ति", "น้ำ ปี่ ปี๊", "ខ្មែរ", "தமிழ்", "မြန်မာ"])
+@pytest.mark.parametrize("name", ["क्षत्रिय नियुक्ति", "น้ำ ปี่ ปี๊", "ខ្មែរ", "தமிழ்", "မြန်မာ", "ສະບາຍດີ", "ߒߞߏ"])
 def test_scripts_that_need_shaping_are_marked_and_noted_never_wrong(ticket: TicketPdf, name: str) -> None:
+    """Lao and N'Ko have glyphs in the fonts that ship; one after the other they are not the words."""
     pdf = drawn(ticket, named(name))
     assert not set(name) - {" "} & set(text_of(pdf))
     assert "\ufffd" in text_of(pdf)
