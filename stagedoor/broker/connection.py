@@ -201,7 +201,7 @@ class BlockedRead:
         """Send one command and return its raw reply, in which no field is dropped or decoded."""
         with mapped_errors():
             try:
-                connection = self._connected()
+                connection = self._connected_or_dropped()
                 self._blocked.set()
                 connection.send_command(*command)
                 return connection.read_response()
@@ -234,15 +234,42 @@ class BlockedRead:
         self._id = 0
         self._connection.disconnect()
 
+    def _connected_or_dropped(self) -> Any:
+        """As `_connected`; whatever is answered to the questions of a new connection, a bad one is not kept."""
+        try:
+            return self._connected()
+        except redis.exceptions.ResponseError as error:
+            self.disconnect()
+            raise redis.exceptions.ConnectionError(f"while connecting: {error}") from error
+
     def _connected(self) -> Any:
+        """Return the connection, made anew where it is gone or holds a reply that nobody has asked for."""
+        if self._id != 0 and self._has_leftovers():
+            self.disconnect()
         if self._id == 0:
             self._connection.connect()
-            self._connection.send_command("CLIENT", "ID")
-            try:
-                self._id = int(self._connection.read_response())
-            except redis.exceptions.NoPermissionError:
-                self._id = _ID_UNKNOWN
+            self._id = self._ask_id()
         return self._connection
+
+    def _has_leftovers(self) -> bool:
+        """Whether something is there to be read between two commands: a reply that came twice, or the end.
+
+        The next command would take it for its own reply, and every one after it the reply of the one before.
+        """
+        try:
+            return bool(self._connection.can_read(timeout=0))
+        except (redis.exceptions.RedisError, OSError):
+            return True
+
+    def _ask_id(self) -> int:
+        self._connection.send_command("CLIENT", "ID")
+        try:
+            reply = self._connection.read_response()
+        except redis.exceptions.NoPermissionError:
+            return _ID_UNKNOWN
+        if not isinstance(reply, int):
+            raise redis.exceptions.InvalidResponse(f"CLIENT ID was answered by {reply!r}")
+        return reply
 
     def _shut_socket(self) -> None:
         import socket  # noqa: PLC0415 - the rare way out
