@@ -21,8 +21,13 @@ from tests.worker.support import Life, eventually, living, spec
 pytestmark = [pytest.mark.redis, pytest.mark.process]
 
 QUICK: dict[str, Any] = {
-    **{"liveness_ttl_s": "2", "beat_every_s": "0.5", "sweep_every_s": "0.3", "renew_every_s": "0.5"},
-    **{"reclaim_idle_s": "3", "reclaim_every_s": "0.5", "block_ms": "200"},
+    "liveness_ttl_s": "2",
+    "beat_every_s": "0.5",
+    "sweep_every_s": "0.3",
+    "renew_every_s": "0.5",
+    "reclaim_idle_s": "3",
+    "reclaim_every_s": "0.5",
+    "block_ms": "200",
 }
 """What a request that came too late has claimed is reclaimed within the test."""
 OUTAGES = [
