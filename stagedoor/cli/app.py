@@ -35,10 +35,13 @@ COMMANDS: dict[str, Entry] = {
     "order": Entry("stagedoor.cli.order", "Place, refund, change, show and check orders."),
     "status": Entry("stagedoor.cli.status", "Show what is where: streams, workers, outbox."),
     "dead": Entry("stagedoor.cli.dead", "Look at dead letters, put their jobs back, or drop them."),
+    "explain": Entry("stagedoor.cli.explain", "Say where an entry, row, order or token is, and what comes next."),
     "renderers": Entry("stagedoor.cli.renderers", "List the renderers that are installed."),
     "replay": Entry("stagedoor.cli.replay", "Run fixtures against real handlers and a real Redis."),
     "demo": Entry("stagedoor.cli.demo", "Sell, refund and print tickets with real parts on this machine."),
-    "chaos": Entry("stagedoor.cli.chaos", "Let processes, Redis, network and clocks fail, and see that nothing is lost."),
+    "chaos": Entry(
+        "stagedoor.cli.chaos", "Let processes, Redis, network and clocks fail, and see that nothing is lost."
+    ),
 }
 
 

@@ -90,9 +90,9 @@ def test_every_event_that_somebody_alarms_on_is_counted(vitals: Vitals) -> None:
     made = metrics(vitals)
     for event in (
         settled(run_s=0.5, queue_age_s=2.0),
-        settled("retrylater", run_s=0.1),
+        settled("retry", run_s=0.1),
         settled("dead", reason="permanent"),
-        settled("unknownkind", "elsewhere"),
+        settled("unknown", "elsewhere"),
         TenureLost(kind="print", entry_id="1-1", deliveries=1, at="settle"),
         WorkerSwept(worker="w", entries=3, crashed=True),
         EntriesReclaimed(count=4),

@@ -1,0 +1,219 @@
+"""Tracing: where a job is on Redis, by its entry, its outbox row or its order.
+
+An entry is asked for directly. Whoever knows only an order has to walk what
+is there, in bounded pages; nothing is changed, and no key space is searched.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import attrs
+
+from stagedoor.broker.connection import Link, Script, mapped_errors
+from stagedoor.broker.dead_letters import DeadLetters, Letter
+from stagedoor.broker.inspection import Inspection, WorkerView, entry_number, milliseconds, or_none
+from stagedoor.core.codec import Fields, pair_up, unpack
+from stagedoor.core.keys import GROUP, POOL, Keys
+from stagedoor.core.tenure import Stream
+from stagedoor.errors import MalformedEntry
+
+PAGE = 200
+MOST = 200_000
+"""Entries, and delayed jobs, that are walked; then the answer says that it did not see all."""
+
+type Place = Literal["unread", "pending", "pool", "left"]
+"""*left*: delivered and acknowledged by somebody, and still in the stream: nobody will run it."""
+
+
+@attrs.frozen(kw_only=True)
+class Wanted:
+    """What is looked for: whatever matches one of these."""
+
+    entry_ids: frozenset[str] = frozenset()
+    outbox_ids: frozenset[str] = frozenset()
+    order_ids: frozenset[str] = frozenset()
+
+    def matches(self, entry_id: str, fields: Fields) -> bool:
+        """Return whether an entry is meant: by its id, by the id it was first added under, or by what it names."""
+        if entry_id in self.entry_ids:
+            return True
+        kinds = {b"origin": self.entry_ids, b"outbox_id": self.outbox_ids, b"order_id": self.order_ids}
+        return any(name in kinds and value.decode("utf-8", "replace") in kinds[name] for name, value in fields)
+
+
+@attrs.frozen(kw_only=True)
+class TracedEntry:
+    """An entry in a stream; *consumer*, *idle_s* and *deliveries* are there for one that was handed out."""
+
+    stream: Stream
+    entry_id: str
+    fields: Fields
+    place: Place
+    has_body: bool = True
+    consumer: str = ""
+    idle_s: float = 0.0
+    deliveries: int = 0
+    crash_log: tuple[str, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class TracedDelayed:
+    """A delayed job; *due_at* is Unix seconds by Redis' clock; *fields* are empty where the body is no good."""
+
+    member: str
+    due_at: float
+    fields: Fields
+    has_body: bool
+
+
+@attrs.frozen(kw_only=True)
+class Trace:
+    """All that was found; *is_cut* says that not everything could be looked at."""
+
+    now: float
+    entries: tuple[TracedEntry, ...] = ()
+    delayed: tuple[TracedDelayed, ...] = ()
+    letters: tuple[Letter, ...] = ()
+    workers: tuple[WorkerView, ...] = ()
+    is_cut: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was found."""
+        return not (self.entries or self.delayed or self.letters)
+
+
+class Tracing:
+    """Looks for jobs in one namespace; every method may raise `BrokerUnavailable`.
+
+    Args:
+        link: the connections to Redis.
+        keys: of the namespace.
+    """
+
+    def __init__(self, link: Link, keys: Keys) -> None:
+        self._client: Any = link.patient
+        self._keys = keys
+        self._letters = DeadLetters(link, keys)
+        self._inspection = Inspection(link, keys)
+        self._page = Script("page")
+        self._is_cut = False
+
+    def find(self, wanted: Wanted) -> Trace:
+        """Return where everything is that matches."""
+        self._is_cut = False
+        with mapped_errors():
+            now = milliseconds(self._client.time()) / 1000
+        if wanted == Wanted():
+            return Trace(now=now)
+        entries = self._directly(wanted.entry_ids)
+        delayed = self._delayed_directly(wanted.entry_ids)
+        letters: list[Letter] = []
+        if not (entries or delayed):
+            entries = [self._placed(stream, *row) for stream, row in self._walk() if wanted.matches(*row)]
+            delayed = [one for one in self._walk_delayed() if wanted.matches("", one.fields)]
+        if not wanted.entry_ids or not (entries or delayed):
+            letters = [one for one in self._letters.newest_first() if wanted.matches(one.entry_id, one.fields)]
+        return Trace(
+            now=now,
+            entries=tuple(entries),
+            delayed=tuple(delayed),
+            letters=tuple(letters),
+            workers=self._inspection.look().workers,
+            is_cut=self._is_cut,
+        )
+
+    @property
+    def _streams(self) -> Mapping[Stream, str]:
+        return {Stream.JOBS: self._keys.stream, Stream.CRITICAL: self._keys.critical}
+
+    # -- entries ------------------------------------------------------------------------
+
+    def _directly(self, entry_ids: frozenset[str]) -> list[TracedEntry]:
+        found = (
+            self._placed(stream, entry_id, self._body(key, entry_id))
+            for entry_id in sorted(entry_ids)
+            for stream, key in self._streams.items()
+        )
+        return [entry for entry in found if entry.has_body or entry.place in {"pending", "pool"}]
+
+    def _body(self, key: str, entry_id: str) -> Fields | None:
+        rows: Any = self._page(self._client, [key], ["up", entry_id, entry_id, 1])
+        return pair_up(rows[0][1]) if rows else None
+
+    def _walk(self) -> Iterator[tuple[Stream, tuple[str, Fields]]]:
+        for stream, key in self._streams.items():
+            start, seen = "-", 0
+            while rows := self._page(self._client, [key], ["up", start, "+", PAGE]):
+                for entry_id, flat in rows:
+                    yield stream, (entry_id.decode(), pair_up(flat))
+                seen += len(rows)
+                start = "(" + rows[-1][0].decode()
+                if seen >= MOST:
+                    self._is_cut = True
+                    break
+
+    def _placed(self, stream: Stream, entry_id: str, fields: Fields | None) -> TracedEntry:
+        """Return an entry with what its group says of it."""
+        key, field = self._streams[stream], f"{stream.value}:{entry_id}"
+        with mapped_errors(), self._client.pipeline(transaction=True) as pipe:
+            pipe.xpending_range(key, GROUP, entry_id, entry_id, 1)
+            pipe.xinfo_groups(key)
+            pipe.hget(self._keys.crashes, field)
+            pending, groups, log = [or_none(answer) for answer in pipe.execute(raise_on_error=False)]
+        traced = TracedEntry(
+            stream=stream,
+            entry_id=entry_id,
+            fields=fields or (),
+            has_body=fields is not None,
+            place="unread" if _is_unread(entry_id, groups) else "left",
+            crash_log=tuple((log or b"").decode("utf-8", "replace").splitlines()),
+        )
+        if not pending:
+            return traced
+        consumer = pending[0]["consumer"].decode("utf-8", "replace")
+        return attrs.evolve(
+            traced,
+            place="pool" if consumer == POOL else "pending",
+            consumer=consumer,
+            idle_s=pending[0]["time_since_delivered"] / 1000,
+            deliveries=pending[0]["times_delivered"],
+        )
+
+    # -- delayed jobs ---------------------------------------------------------------------
+
+    def _delayed_directly(self, entry_ids: frozenset[str]) -> list[TracedDelayed]:
+        members = [f"{stream.value}:{entry_id}" for entry_id in sorted(entry_ids) for stream in Stream]
+        return self._with_bodies([member.encode() for member in members]) if members else []
+
+    def _walk_delayed(self) -> Iterator[TracedDelayed]:
+        for start in range(0, MOST, PAGE):
+            with mapped_errors():
+                page: list[bytes] = self._client.zrange(self._keys.delayed, start, start + PAGE - 1)
+            if not page:
+                return
+            yield from self._with_bodies(page)
+        self._is_cut = True
+
+    def _with_bodies(self, members: Sequence[bytes]) -> list[TracedDelayed]:
+        with mapped_errors(), self._client.pipeline(transaction=True) as pipe:
+            pipe.zmscore(self._keys.delayed, members)
+            pipe.hmget(self._keys.delayed_body, members)
+            scores, bodies = pipe.execute()
+        rows = zip(members, scores, bodies, strict=True)
+        return [_delayed(member, float(score), body) for member, score, body in rows if score is not None]
+
+
+def _is_unread(entry_id: str, groups: Any) -> bool:
+    group = next((row for row in groups or () if row["name"] in {GROUP, GROUP.encode()}), None)
+    return group is None or entry_number(entry_id) > entry_number(group["last-delivered-id"])
+
+
+def _delayed(member: bytes, score: float, body: bytes | None) -> TracedDelayed:
+    try:
+        fields = pair_up(unpack(body)[1:]) if body is not None else ()
+    except MalformedEntry:
+        fields = ()
+    return TracedDelayed(
+        member=member.decode("utf-8", "replace"), due_at=score / 1000, fields=fields, has_body=body is not None
+    )
