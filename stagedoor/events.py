@@ -22,6 +22,11 @@ class Event:
         """The event's name in snake case."""
         return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(self).__name__).lower()
 
+    @property
+    def severity(self) -> str:
+        """How loud this one is; the class' level unless what it carries says otherwise."""
+        return self.level
+
     def fields(self) -> dict[str, Any]:
         """Return what the event carries, for a log line."""
         return {key: value for key, value in attrs.asdict(self, recurse=False).items() if value not in (None, "")}
@@ -135,6 +140,11 @@ class DeliverySettled(Event):
     retry_in_s: float | None = None
     reason: str | None = None
     error: str | None = None
+
+    @property
+    def severity(self) -> str:
+        """A dead letter wants somebody; a retry is worth knowing."""
+        return {"dead": "error", "retry": "warning"}.get(self.outcome, self.level)
 
 
 @attrs.frozen(kw_only=True)

@@ -14,8 +14,8 @@ _COLOURS = {"debug": _DIM, "info": "", "warning": "\x1b[33m", "error": "\x1b[31m
 _OUTCOMES = {
     "done": "\x1b[32m",
     "settled": "\x1b[32m",
-    "retrylater": "\x1b[33m",
-    "unknownkind": "\x1b[33m",
+    "retry": "\x1b[33m",
+    "unknown": "\x1b[33m",
     "dead": "\x1b[31m",
 }
 _MARKS = {"debug": " ", "info": " ", "warning": "!", "error": "✗"}
@@ -127,8 +127,7 @@ class _Filled(dict[str, _Word]):
 
 def _delivery(fields: Fields) -> str:
     """The canonical line of a delivery, in columns: what became of it, kind, order, attempt, times."""
-    outcome = printable(str(fields.pop("outcome", "?")))
-    word = {"retrylater": "retry", "unknownkind": "unknown", "release": "released"}.get(outcome, outcome)
+    word = printable(str(fields.pop("outcome", "?")))
     order = fields.pop("order_id", None)
     kind = printable(str(fields.pop("kind", None) or "malformed"))
     run_s, queue_s = fields.pop("run_s", None), fields.pop("queue_age_s", None)

@@ -200,8 +200,8 @@ class Logs:
 
     def take(self, event: Event) -> None:
         """Tell of one event; returns at once."""
-        if LEVELS.get(event.level, logging.INFO) >= self._least:
-            self._writer.add(Line(at=time.time(), level=event.level, name=event.name, fields=event.fields()))
+        if LEVELS.get(event.severity, logging.INFO) >= self._least:
+            self._writer.add(Line(at=time.time(), level=event.severity, name=event.name, fields=event.fields()))
 
     def flush(self) -> None:
         """Wait up to a second until all lines are written: before the process ends."""

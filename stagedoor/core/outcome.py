@@ -28,6 +28,7 @@ Cancellation is not an event of this table: it never settles anything.
 import enum
 import random
 from collections.abc import Mapping
+from typing import ClassVar
 
 import attrs
 
@@ -91,10 +92,14 @@ class Reason(enum.Enum):
 class Done:
     """The work is done: acknowledge and delete."""
 
+    word: ClassVar[str] = "done"
+
 
 @attrs.frozen
 class RetryLater:
     """Run it again *after_s* seconds from now as this *attempt*."""
+
+    word: ClassVar[str] = "retry"
 
     after_s: float
     attempt: int
@@ -105,6 +110,8 @@ class RetryLater:
 class Dead:
     """Move it to the dead letters."""
 
+    word: ClassVar[str] = "dead"
+
     reason: Reason
     error: str
 
@@ -112,6 +119,8 @@ class Dead:
 @attrs.frozen
 class UnknownKind:
     """Hand it back for a worker that knows its kind, *after_s* seconds from now."""
+
+    word: ClassVar[str] = "unknown"
 
     after_s: float
     hops: int
@@ -121,13 +130,18 @@ class UnknownKind:
 class Release:
     """Give it back unfinished, claimable at once; no crash and no attempt."""
 
+    word: ClassVar[str] = "released"
+
 
 @attrs.frozen
 class Settled:
     """Write nothing: the flow's pass has acknowledged the entry itself."""
 
+    word: ClassVar[str] = "settled"
+
 
 Outcome = Done | RetryLater | Dead | UnknownKind | Release | Settled
+"""Each has a *word*, under which logs and metrics know it."""
 
 TRANSITIONS: Mapping[State, Mapping[Happening, tuple[State, tuple[type, ...]]]] = {
     State.CLAIMED: {

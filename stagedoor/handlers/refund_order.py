@@ -18,7 +18,7 @@ def refund_order(job: Job, ctx: Context) -> None:
     """
     order = read_order(job, ctx)
     if order.status != "refunded":
-        ctx.log.info("refund_outdated", order_id=order.order_id, version=order.version)
+        ctx.log.debug("refund_outdated", order_id=order.order_id, version=order.version)
         return
     ctx.check()
     withdraw_tickets(order, ctx)
@@ -43,4 +43,4 @@ def withdraw_tickets(order: Order, ctx: Context) -> None:
     """Void the tickets of a refunded order and remove their files."""
     voided = ctx.orders.void_refunded(order.order_id)
     ctx.orders.store.tidy(order)
-    ctx.log.info("tickets_void", order_id=order.order_id, version=order.version, tickets=len(voided))
+    ctx.log.debug("tickets_void", order_id=order.order_id, version=order.version, tickets=len(voided))

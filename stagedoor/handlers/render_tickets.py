@@ -32,7 +32,7 @@ def render_tickets(job: Job, ctx: Context) -> None:
     state = ctx.orders.issue_state(order)
     if state == "issued":
         ctx.orders.store.tidy(order)
-        ctx.log.info("tickets_present", order_id=order.order_id, version=order.version)
+        ctx.log.debug("tickets_present", order_id=order.order_id, version=order.version)
         return
     files = [_write_ticket(order, position, ctx=ctx) for position in order.placed_positions]
     ctx.orders.store.make_durable(file.path for file in files)
@@ -42,7 +42,7 @@ def render_tickets(job: Job, ctx: Context) -> None:
     # A refused commit says that the order has gone on; what it is now decides which files are over.
     ctx.orders.store.tidy(order if committed else ctx.orders.get(order.order_id))
     event = "tickets_issued" if committed else "tickets_outdated"
-    ctx.log.info(event, order_id=order.order_id, version=order.version, tickets=len(files))
+    ctx.log.debug(event, order_id=order.order_id, version=order.version, tickets=len(files))
 
 
 def _write_ticket(order: Order, position: Position, *, ctx: Context) -> NewTicket:

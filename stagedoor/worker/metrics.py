@@ -8,12 +8,14 @@ here is ``other``, for kinds come from whoever writes the stream.
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from stagedoor.broker.inspection import Overview, StreamView
+from stagedoor.core.outcome import Outcome
 from stagedoor.errors import BrokerError
 from stagedoor.events import (
     BrokerDown,
@@ -32,14 +34,7 @@ from stagedoor.worker.vitals import Vitals
 OTHER = "other"
 REMEMBER_S = 5.0
 """A look takes one call of seven commands: however often somebody scrapes, at most one call in five seconds."""
-_OUTCOMES = {
-    "done": "done",
-    "retrylater": "retry",
-    "dead": "dead",
-    "unknownkind": "unknown",
-    "release": "released",
-    "settled": "settled",
-}
+_OUTCOMES = frozenset(outcome.word for outcome in get_args(Outcome))
 _FENCED_AT = frozenset(("settle", "renew", "check"))
 _RUN_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 _QUEUE_BUCKETS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0, 7200.0)
@@ -134,7 +129,7 @@ class Metrics:
 
     def _settled(self, event: DeliverySettled) -> None:
         kind = self.kind_of(event.kind)
-        self._outcomes.labels(kind, _OUTCOMES.get(event.outcome, OTHER)).inc()
+        self._outcomes.labels(kind, event.outcome if event.outcome in _OUTCOMES else OTHER).inc()
         if event.reason is not None:
             self._dead.labels(event.reason).inc()
         if event.run_s is not None:

@@ -214,7 +214,7 @@ class Settler:
     def _canonical(self, held: HeldDelivery, outcome: Outcome) -> DeliverySettled:
         job = held.job
         return DeliverySettled(
-            outcome=type(outcome).__name__.lower(),
+            outcome=outcome.word,
             kind=held.kind,
             entry_id=held.tenure.entry_id,
             origin=job.origin if job and job.origin != held.tenure.entry_id else None,

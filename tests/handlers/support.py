@@ -43,7 +43,7 @@ class FakeLog:
 
     events: list[tuple[str, dict[str, Any]]] = attrs.Factory(list)
 
-    def info(self, event: str, **fields: Any) -> None:
+    def debug(self, event: str, **fields: Any) -> None:
         self.events.append((event, fields))
 
 

@@ -25,7 +25,7 @@ from stagedoor.testing import FakeBroker, FakeDeliveries
 from stagedoor.worker.executor import ALONE_FROM_CRASHES
 from tests.worker.support import Gate, Shop, eventually, identity, job_fields, open_shop, spec
 
-LATER = "retrylater"
+LATER = "retry"
 
 
 def nothing(job: Any, held: Any) -> None:

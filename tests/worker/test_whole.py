@@ -116,7 +116,7 @@ async def test_twenty_jobs_of_a_kind_unknown_here_run_where_it_is_known(
     for number in range(1, 21):
         broker.add(job_fields("new", number))
     async with living(broker, spec(nothing), name="old") as old:
-        await old.recorder.wait(DeliverySettled, 20, outcome="unknownkind")
+        await old.recorder.wait(DeliverySettled, 20, outcome="unknown")
         async with living(broker, spec(handle, "new"), name="new", incarnation="i2"):
             await eventually(lambda: len(done) == 20)
             broker.add(job_fields())
@@ -593,7 +593,7 @@ async def test_with_half_the_slots_orphaned_it_drains_and_asks_for_a_new_process
         assert await life.wait_ended() is ExitCode.ORPHANED
         gate.open()
     assert "half the slots" in life.recorder.of(WorkerStopping)[0].why
-    assert sorted(event.entry_id for event in life.recorder.of(DeliverySettled, outcome="retrylater")) == ids
+    assert sorted(event.entry_id for event in life.recorder.of(DeliverySettled, outcome="retry")) == ids
     assert left(broker) + len(broker.delayed) == 2
 
 
