@@ -183,6 +183,35 @@ def test_many_promoters_at_once_promote_each_job_once(real: RedisHarness) -> Non
     assert len({dict(fields)[b"outbox_id"] for fields in real.state().jobs.entries.values()}) == 200
 
 
+@pytest.mark.redis
+def test_ten_thousand_jobs_due_in_the_same_second_are_promoted_once_each_by_eight_in_bounded_calls(
+    real: RedisHarness,
+) -> None:
+    body = pack([b"1", *(part for pair in job() for part in pair)])
+    members = [f"1:{number}-0" for number in range(1, 10_001)]
+    real.client.hset(real.keys.delayed_body, mapping=dict.fromkeys(members, body))
+    real.client.zadd(real.keys.delayed, dict.fromkeys(members, 1))
+    real.worker("w")
+    barrier = threading.Barrier(8)
+    moved: list[int] = []
+
+    def run(number: int) -> None:
+        promoter = real.new_worker(f"p{number}")
+        barrier.wait()
+        while (promoted := promoter.promote()).next_due_s is not None:
+            moved.append(promoted.moved)
+        moved.append(promoted.moved)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(moved) == real.length() == 10_000
+    assert max(moved) == 100
+    assert real.client.exists(real.keys.delayed, real.keys.delayed_body) == 0
+
+
 def test_the_size_of_the_pool_is_told_over_both_streams(broker: Harness) -> None:
     worker = broker.worker("w")
     for stream in (*Stream, Stream.JOBS):
