@@ -39,6 +39,7 @@ FIELDS: Mapping[str, str] = {
     "seat_number": "number of the seat",
     "general_admission": "the words for it, only where there is no seat",
     "addons": "categories of the add-ons of this position, in one line",
+    "addon_list": "the same, one below the other",
     "addon_to": "category and holder of the position that this one extends",
     "order_code": "number of the order",
     "short_code": "the first eight characters of the token, for typing",
@@ -85,12 +86,15 @@ class Teller:
             InvalidRequest: the currency is unknown, or an add-on extends nothing.
         """
         seat = self.seat_of(position)
+        # Also where there is only one line for all of them: a category may have been typed with a line feed in it.
+        addons = [" ".join(name.split()) for name in self._addon_names(position)]
         return {
             **_seat_fields(seat, self.language),
             "holder": self.holder_of(position),
             "category": position.category,
             "price": self.language.price(position.amount_minor, self.order.currency),
-            "addons": SEPARATOR.join(self._addon_names(position)),
+            "addons": SEPARATOR.join(addons),
+            "addon_list": "\n".join(addons),
             "addon_to": self._parent_words(position),
             "order_code": str(self.order.order_id),
             "short_code": short_code(position.token),

@@ -1,5 +1,7 @@
 """`receipt-pdf`: what was bought, for how much, with the taxes that the shop computed."""
 
+from collections.abc import Mapping
+
 import attrs
 
 from stagedoor.rendering.api import Check, Position, RenderRequest
@@ -54,6 +56,14 @@ class ReceiptPdf:
         language = stock.values.language(request.locale or order.locale)
         return _Receipt(Teller.of(order, language), stock).drawn(check)
 
+    def notes(self, request: RenderRequest) -> tuple[str, ...]:
+        """Return a sentence for every field of which something could not be drawn."""
+        stock = self._loaded()
+        language = stock.values.language(request.locale or request.order.locale)
+        receipt = _Receipt(Teller.of(request.order, language), stock)
+        receipt.drawn(probe.no_check)
+        return tuple(receipt.notes)
+
     def _loaded(self) -> Stock:
         return self._stock or load_stock()
 
@@ -72,12 +82,14 @@ class _Receipt:
             "buyer": self._order.buyer,
         }
         event = stock.event(self._order.event, teller.language)
-        self._words = {**event.fields, **prepared(own, stock.faces).fields}
+        words = prepared(own, stock.faces)
+        self._words = {**event.fields, **words.fields}
         self._sheet = Sheet(
             title=f"{self._words['label.receipt']} {self._words['number']}", language=teller.language.tag
         )
         self._y = 0.0
         self._page = 0
+        self.notes: dict[str, None] = dict.fromkeys((*event.notes, *words.notes))
 
     def drawn(self, check: Check) -> bytes:
         """Return the document."""
@@ -138,14 +150,13 @@ class _Receipt:
         details = [told["holder"], told["seat"] if seat else ""]
         if position.status == "refunded" or self._order.status == "refunded":
             details.append(teller.language.word("refunded"))
-        row = prepared(
+        row = self._prepared(
             {
                 "category": position.category,
                 "details": SEPARATOR.join(word for word in details if word),
                 "price": told["price"],
-            },
-            self._faces,
-        ).fields
+            }
+        )
         width = _RIGHT - _LEFT - _AMOUNT - 6
         indent = 5.0 if position.addon_to is not None else 0.0
         self._put(row["category"], _LEFT + indent, self._y, size=10.5, width=width - indent)
@@ -167,11 +178,16 @@ class _Receipt:
             for tax in order.taxes
         ]
         for label, amount, bold in lines:
-            words = prepared({"label": label, "amount": amount}, self._faces).fields
+            words = self._prepared({"label": label, "amount": amount})
             size, color = (13.0, _INK) if bold else (9.0, _MUTED)
             self._put(words["label"], _LEFT, self._y, size=size, bold=bold, color=color, width=110)
             self._put(words["amount"], _RIGHT - 60, self._y, size=size, bold=bold, color=color, width=60, align="right")
             self._y += 8 if bold else 5.5
+
+    def _prepared(self, content: Mapping[str, str]) -> Mapping[str, str]:
+        made = prepared(content, self._faces)
+        self.notes |= dict.fromkeys(made.notes)
+        return made.fields
 
     # -- lines ----------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from stagedoor_renderers.values import Language, Values
 Sign = Callable[[Order, Position], str]
 """Returns what the code of a position says: its token, or its token signed."""
 
-_LINES_OF_TEXT = frozenset(("terms",))
+_LINES_OF_TEXT = frozenset(("terms", "addon_list"))
 """Fields that keep their line breaks; all others are one line."""
 
 
