@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from stagedoor.errors import LeaseLost, Permanent, Retry
+from stagedoor.errors import LeaseLost, Permanent, Retry, Unavailable
 
 _DECISIVE = (LeaseLost, Permanent)
 
@@ -12,7 +12,7 @@ def essence(error: BaseException) -> BaseException:
 
     A handler that opens a nursery raises groups, also for what it says with `Retry`
     and `Permanent`. A group of one stands for the one; in a group of several what
-    forbids another attempt wins, and all of them asking for a retry is a retry.
+    forbids another attempt wins, and all of them asking for another attempt is one.
     """
     if not isinstance(error, BaseExceptionGroup):
         return error
@@ -21,7 +21,7 @@ def essence(error: BaseException) -> BaseException:
         for leaf in all_of_them:
             if isinstance(leaf, kind):
                 return leaf
-    if len(all_of_them) == 1 or all(isinstance(leaf, Retry) for leaf in all_of_them):
+    if len(all_of_them) == 1 or all(isinstance(leaf, Retry | Unavailable) for leaf in all_of_them):
         return all_of_them[0]
     return error
 

@@ -4,9 +4,9 @@ import trio
 
 from stagedoor.broker import Deliveries, Renewal
 from stagedoor.events import EntryTrimmed, EventStream, TenureLost
+from stagedoor.weather import Weather
 from stagedoor.worker.held import HeldDelivery, Register
 from stagedoor.worker.standing import Standing
-from stagedoor.worker.weather import Weather
 
 MOST_PER_CALL = 500
 

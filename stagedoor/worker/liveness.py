@@ -5,8 +5,8 @@ from collections.abc import Callable
 import trio
 
 from stagedoor.broker import Deliveries, Pulse
+from stagedoor.weather import Weather
 from stagedoor.worker.standing import Standing
-from stagedoor.worker.weather import Weather
 
 
 class Liveness:

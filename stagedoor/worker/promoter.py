@@ -10,7 +10,7 @@ import trio
 
 from stagedoor.broker import Deliveries
 from stagedoor.events import EventStream, JobsPromoted
-from stagedoor.worker.weather import Weather
+from stagedoor.weather import Weather
 
 TICK_S = 0.5
 

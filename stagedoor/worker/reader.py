@@ -14,9 +14,9 @@ from stagedoor.broker.deliveries import ReadReply
 from stagedoor.core.backoff import exponential_s
 from stagedoor.errors import BrokerError, NameTaken
 from stagedoor.events import EntriesReturned, EntryTrimmed, EventStream
+from stagedoor.weather import FIRST_PAUSE_S, LONGEST_PAUSE_S, Weather
 from stagedoor.worker.executor import Executor
 from stagedoor.worker.held import Register
-from stagedoor.worker.weather import FIRST_PAUSE_S, LONGEST_PAUSE_S, Weather
 
 UNBLOCK_EVERY_S = 0.02
 """One CLIENT UNBLOCK can arrive before the read it should end: 24 of 60 did (measured), repeated ones none."""

@@ -12,8 +12,8 @@ import trio
 
 from stagedoor.broker import Deliveries, Reclaimed, Swept, Trimmed
 from stagedoor.events import EntriesReclaimed, EntryTrimmed, EventStream, WorkerSwept
+from stagedoor.weather import Weather
 from stagedoor.worker.standing import Standing
-from stagedoor.worker.weather import Weather
 
 
 class Reclaimer:

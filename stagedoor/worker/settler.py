@@ -18,8 +18,8 @@ from stagedoor.core.backoff import exponential_s
 from stagedoor.core.outcome import Dead, Outcome, Release, RetryLater, Settled, UnknownKind
 from stagedoor.errors import BrokerError, BrokerUnavailable, GroupMissing, NameTaken
 from stagedoor.events import DeliverySettled, EntriesReturned, EventStream, SettleRefused, TenureLost
+from stagedoor.weather import Weather
 from stagedoor.worker.held import HeldDelivery, Register
-from stagedoor.worker.weather import Weather
 
 MOST_PER_BATCH = 500
 MOST_BYTES = 1024 * 1024

@@ -28,6 +28,7 @@ from stagedoor.core.outcome import Limits
 from stagedoor.errors import BrokerError, NameTaken
 from stagedoor.events import EventStream, Warned, WorkerStarted, WorkerStopped, WorkerStopping
 from stagedoor.settings import Settings
+from stagedoor.weather import Weather
 from stagedoor.worker.executor import Clocks, Executor, MakeContext, is_gil_enabled
 from stagedoor.worker.groups import leaves
 from stagedoor.worker.heartbeat import Heartbeat
@@ -40,7 +41,6 @@ from stagedoor.worker.reclaimer import Reclaimer
 from stagedoor.worker.settler import Settler
 from stagedoor.worker.standing import Standing
 from stagedoor.worker.vitals import Vitals
-from stagedoor.worker.weather import Weather
 
 RELEASE_S = 2.0
 """The end of the grace that is kept for releasing what could not finish."""
@@ -203,7 +203,7 @@ class _Worker:
         self._events = events
         self._is_marked_stopping = False
         self._join_limiter = trio.CapacityLimiter(1)
-        standing = Standing(settings.liveness_ttl_s, clocks.monotonic)
+        self._standing = standing = Standing(settings.liveness_ttl_s, clocks.monotonic)
         self._register = Register(standing)
         self._weather = Weather(events=events, ensure_groups=deliveries.ensure_groups, rng=rng, unavailable=BrokerError)
         self._settler = Settler(
@@ -327,8 +327,15 @@ class _Worker:
             for warning in await self._call("info", check_server):
                 self._events.emit(Warned(message=warning))
             await self._call("ensure_groups", self._deliveries.ensure_groups)
-            name = await self._call("join", self._deliveries.join, self._identity, self._pulse())
+            name = await self._call("join", self._take_name)
             nursery.cancel_scope.cancel()
+        return name
+
+    def _take_name(self) -> str:
+        sent_at = self._standing.now()
+        name = self._deliveries.join(self._identity, self._pulse())
+        # The first beat: from now on, hearing nothing of us for a TTL means that we have lapsed.
+        self._standing.beat_succeeded(sent_at)
         return name
 
     async def _call[T](self, name: str, function: Callable[..., T], *args: Any) -> T:

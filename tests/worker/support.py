@@ -20,13 +20,13 @@ from stagedoor.errors import BrokerError
 from stagedoor.events import EventStream
 from stagedoor.settings import Settings
 from stagedoor.testing import FakeBroker, FakeDeliveries
+from stagedoor.weather import Weather
 from stagedoor.worker import ExitCode, StopRequest, WorkerSettings, run_worker
 from stagedoor.worker.executor import Clocks, Executor
 from stagedoor.worker.held import HeldDelivery, Register
 from stagedoor.worker.pace import Pace
 from stagedoor.worker.settler import Settler
 from stagedoor.worker.standing import Standing
-from stagedoor.worker.weather import Weather
 from tests.support.recorder import LIMIT_S, Recorder
 
 LIMITS = Limits(max_attempts=5, max_crashes=5, backoff_base_s=1.0, backoff_cap_s=300.0)

@@ -14,10 +14,10 @@ from stagedoor.core.tenure import Tenure
 from stagedoor.errors import BrokerUnavailable
 from stagedoor.events import EntryTrimmed, EventStream, TenureLost
 from stagedoor.testing import FakeBroker, FakeDeliveries
+from stagedoor.weather import Weather
 from stagedoor.worker.heartbeat import MOST_PER_CALL, Heartbeat
 from stagedoor.worker.held import HeldDelivery, Register
 from stagedoor.worker.standing import Standing
-from stagedoor.worker.weather import Weather
 from tests.support.recorder import Recorder
 from tests.worker.support import identity, job_fields, trust
 

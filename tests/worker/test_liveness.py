@@ -12,9 +12,9 @@ from stagedoor.broker.redis import DeliverySettings
 from stagedoor.errors import BrokerUnavailable, NameTaken
 from stagedoor.events import EventStream
 from stagedoor.testing import FakeBroker, FakeDeliveries
+from stagedoor.weather import Weather
 from stagedoor.worker.liveness import Liveness
 from stagedoor.worker.standing import Standing
-from stagedoor.worker.weather import Weather
 
 pytestmark = pytest.mark.usefixtures("inline")
 

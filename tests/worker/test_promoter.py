@@ -11,8 +11,8 @@ from stagedoor.broker import Promoted
 from stagedoor.broker.redis import DeliverySettings
 from stagedoor.events import EventStream, JobsPromoted
 from stagedoor.testing import FakeBroker, FakeDeliveries
+from stagedoor.weather import Weather
 from stagedoor.worker.promoter import TICK_S, Promoter
-from stagedoor.worker.weather import Weather
 from tests.support.recorder import Recorder
 
 pytestmark = pytest.mark.usefixtures("inline")

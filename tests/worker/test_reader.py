@@ -16,8 +16,8 @@ from stagedoor.core.tenure import Stream
 from stagedoor.errors import BrokerError, BrokerUnavailable
 from stagedoor.events import BrokerDown, BrokerUp, DeliverySettled, EntriesReturned, EntryTrimmed, EventStream
 from stagedoor.testing import FakeBroker, FakeDeliveries
+from stagedoor.weather import Weather
 from stagedoor.worker.reader import GIVE_UP_S, READ_AHEAD_COUNT, Reader
-from stagedoor.worker.weather import Weather
 from tests.support.recorder import LIMIT_S, Recorder
 from tests.worker.support import Gate, Shop, eventually, job_fields, living, open_shop, spec
 

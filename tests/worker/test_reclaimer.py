@@ -12,9 +12,9 @@ from stagedoor.core.tenure import Stream
 from stagedoor.errors import BrokerUnavailable
 from stagedoor.events import EntriesReclaimed, EntryTrimmed, EventStream, WorkerSwept
 from stagedoor.testing import FakeBroker, FakeDeliveries
+from stagedoor.weather import Weather
 from stagedoor.worker.reclaimer import Reclaimer
 from stagedoor.worker.standing import Standing
-from stagedoor.worker.weather import Weather
 from tests.support.recorder import Recorder
 from tests.worker.support import trust
 

@@ -18,10 +18,10 @@ from stagedoor.core.tenure import Stream
 from stagedoor.errors import BrokerError, BrokerUnavailable, GroupMissing
 from stagedoor.events import DeliverySettled, EntriesReturned, EventStream, SettleRefused, TenureLost
 from stagedoor.testing import FakeBroker, FakeDeliveries
+from stagedoor.weather import Weather
 from stagedoor.worker.held import HeldDelivery, Register
 from stagedoor.worker.settler import MOST_BYTES, MOST_PER_BATCH, Settler
 from stagedoor.worker.standing import Standing
-from stagedoor.worker.weather import Weather
 from tests.support.recorder import Recorder
 from tests.worker.support import identity, job_fields
 

@@ -10,7 +10,7 @@ from trio.testing import MockClock
 
 from stagedoor.errors import BrokerError, BrokerUnavailable, GroupMissing, NameTaken
 from stagedoor.events import BrokerDown, BrokerUp, EventStream, GroupRecreated
-from stagedoor.worker.weather import LONGEST_PAUSE_S, Weather
+from stagedoor.weather import LONGEST_PAUSE_S, Weather
 from tests.support.recorder import Recorder
 
 pytestmark = pytest.mark.usefixtures("inline")
