@@ -290,6 +290,26 @@ async def test_a_handler_that_asks_during_an_outage_longer_than_the_ttl_is_told_
         assert (done.entry_id, done.outcome, done.deliveries) == (entry_id, "done", 2)
 
 
+async def test_a_worker_that_was_heard_of_only_when_it_joined_is_cut_off_after_a_ttl_too(broker: FakeBroker) -> None:
+    told = trio.Event()
+
+    async def handle(job: Any, held: Any) -> None:
+        with trio.move_on_after(LIMIT_S):
+            while True:
+                await trio.sleep(0.01)
+                try:
+                    held.check()
+                except LeaseLost:
+                    break
+        told.set()
+
+    broker.add(job_fields())
+    broker.fail_next("beat", BrokerUnavailable("lost"), times=1000)
+    async with living(broker, spec(handle), **QUICK):
+        await told.wait()
+        broker._faults["beat"].clear()
+
+
 @pytest.mark.parametrize("verb", ["read", "settle", "renew", "beat", "promote", "sweep", "wait", "release", "retire"])
 @pytest.mark.parametrize("after_effect", [False, True], ids=["request", "reply"])
 async def test_a_lost_request_or_reply_of_any_call_loses_and_doubles_nothing(
