@@ -12,6 +12,7 @@ import trio
 from stagedoor.broker import Pulse
 from stagedoor.broker.redis import DeliverySettings
 from stagedoor.core.outcome import Settled
+from stagedoor.core.tenure import Stream
 from stagedoor.errors import LeaseLost, Permanent, Retry
 from stagedoor.events import (
     DeliverySettled,
@@ -434,15 +435,18 @@ async def test_after_giving_back_no_more_is_read_ahead_until_the_slow_jobs_have_
 
 async def test_looking_for_surplus_while_threads_take_it_is_safe() -> None:
     async with open_shop(spec(nothing), slots=4) as shop:
+        stream = shop.broker.streams[Stream.JOBS]
         for _ in range(40):
             shop.add_and_claim(*["work"] * 25)
             for _ in range(20):
                 shop.executor.release_surplus()
             await trio.lowlevel.checkpoint()
-        await eventually(lambda: shop.executor.ready == 0 and shop.executor.running == 0)
-        await shop.settler.wait_idle()
-        done = len(shop.recorder.of(DeliverySettled, outcome="done"))
-        assert done + sum(event.count for event in shop.recorder.of(EntriesReturned)) == 1000
+        while stream.entries:
+            shop.claim()
+            await trio.sleep(0.001)
+        await shop.recorder.wait(DeliverySettled, 1000)
+        done = shop.recorder.of(DeliverySettled, outcome="done")
+        assert len(done) == len({event.entry_id for event in done}) == 1000
 
 
 # -- crashes ------------------------------------------------------------------------------------
@@ -450,10 +454,10 @@ async def test_looking_for_surplus_while_threads_take_it_is_safe() -> None:
 
 def crashed(shop: Shop, entry_id: str, times: int) -> None:
     """Note that processes vanished while they held this entry, and put it into the pool."""
-    broker, stream = shop.broker, shop.broker.streams[next(iter(shop.broker.streams))]
+    broker, stream = shop.broker, shop.broker.streams[Stream.JOBS]
     entry = next(one for one in stream.entries if f"{one[0]}-{one[1]}" == entry_id)
     for number in range(times):
-        broker.blame(next(iter(broker.streams)), entry, name="w", incarnation=f"gone-{number}")
+        broker.blame(Stream.JOBS, entry, name="w", incarnation=f"gone-{number}")
     if entry not in stream.require_group().pending:
         stream.take_new("w", 1)
     stream.claim(entry, "~pool", just_id=True)
