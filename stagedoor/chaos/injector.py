@@ -5,13 +5,16 @@ process that has ended, killed or by itself, is started again after a while, as 
 supervisor would.
 """
 
+import datetime as dt
 import heapq
 import itertools
+import json
 import random
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import attrs
 
@@ -49,7 +52,7 @@ SPOILS = (Spoil.DROP, Spoil.DELAY, Spoil.DOUBLE, Spoil.FREEZE, Spoil.RESET)
 class Stage:
     """What faults are done to.
 
-    *ttl_s* is the time to live of a worker's lease; *look* reads the logs to their ends.
+    *journal* takes a line for each thing that is done; *ttl_s* is the time to live of a worker's lease; *look* reads the logs to their ends.
     """
 
     crew: Crew
@@ -59,6 +62,7 @@ class Stage:
     proxies: Mapping[str, Proxy]
     clocks: Mapping[str, Path]
     folder: Path
+    journal: Path
     ttl_s: float
     look: Callable[[], None]
 
@@ -113,6 +117,14 @@ class Injector:
         for _at, _tie, undo in sorted(self._later):
             undo()
         self._later.clear()
+
+    def _note(self, what: str, *kinds: str, **details: Any) -> None:
+        """Count a fault, by its kind and by what exactly it was, and write it down with its time."""
+        for kind in (what, *kinds):
+            self.done[kind] += 1
+        stamp = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        with self._stage.journal.open("a", encoding="utf-8") as journal:
+            journal.write(json.dumps({"at": stamp, "fault": what, "kinds": kinds, **details}) + "\n")
 
     # -- the parts of a tick --------------------------------------------------------
 
@@ -183,16 +195,16 @@ class Injector:
         if killed is None:
             return
         self._kill_due_at = None
-        self.done["kill"] += 1
-        self.done["kill while it held entries"] += bool(killed.held)
+        self._note(
+            "kill", *(["kill while it held entries"] if killed.held else []), of=worker, held=sorted(killed.held)
+        )
         self._stage.look()
         self.recoveries.add(killed)
         self._start_later(worker)
 
     def _kill_relay(self) -> None:
         self._stage.crew.kill(RELAY)
-        self.done["kill"] += 1
-        self.done["kill of the relay"] += 1
+        self._note("kill", "kill of the relay", of=RELAY)
         self._start_later(RELAY)
 
     def _freeze(self) -> None:
@@ -202,8 +214,9 @@ class Injector:
         worker = self._rng.choice(workers)
         self._stage.crew.freeze(worker)
         self._frozen.add(worker)
-        self.done["stop"] += 1
-        self._in(self._stage.ttl_s * self._rng.uniform(*FROZEN_FACTOR), lambda: self._thaw(worker))
+        frozen_s = self._stage.ttl_s * self._rng.uniform(*FROZEN_FACTOR)
+        self._note("stop", of=worker, seconds=frozen_s)
+        self._in(frozen_s, lambda: self._thaw(worker))
 
     def _thaw(self, worker: str) -> None:
         self._frozen.discard(worker)
@@ -227,9 +240,9 @@ class Injector:
             return
         self._is_redis_down = True
         self._stage.redis.kill()
-        self.done["redis-restart"] += 1
-        self.done[f"redis-restart {how}"] += 1
-        self._in(self._rng.uniform(*DOWN_S), lambda: self._start_redis(how, data))
+        down_s = self._rng.uniform(*DOWN_S)
+        self._note("redis-restart", f"redis-restart {how}", seconds=down_s)
+        self._in(down_s, lambda: self._start_redis(how, data))
 
     def _start_redis(self, how: str, data: Path | None) -> None:
         self._stage.redis.start_again(data, is_empty=how == "empty")
@@ -246,14 +259,15 @@ class Injector:
         if spoil is Spoil.RESET:
             proxy.reset_all()
         proxy.mode = Mode(spoil=spoil, share=self._rng.choice((0.05, 0.3, 1.0)), delay_s=MOST_DELAY_S)
-        self.done["proxy"] += 1
-        self.done[f"proxy {spoil.value}"] += 1
-        self._in(self._rng.uniform(*SPOILED_S), lambda: self._unspoil(proxy))
+        spoiled_s = self._rng.uniform(*SPOILED_S)
+        self._note("proxy", f"proxy {spoil.value}", of=name, share=proxy.mode.share, seconds=spoiled_s)
+        self._in(spoiled_s, lambda: self._unspoil(proxy))
 
     def _unspoil(self, proxy: Proxy) -> None:
         proxy.mode = Mode()
 
     def _jump(self) -> None:
         name = self._rng.choice(sorted(self._stage.clocks))
-        write_offset(self._stage.clocks[name], self._rng.uniform(-MOST_OFF_S, MOST_OFF_S))
-        self.done["clock"] += 1
+        off_s = self._rng.uniform(-MOST_OFF_S, MOST_OFF_S)
+        write_offset(self._stage.clocks[name], off_s)
+        self._note("clock", of=name, off_s=off_s)

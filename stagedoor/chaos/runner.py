@@ -146,6 +146,7 @@ class _Run:
                 proxies=self.proxies,
                 clocks=clocks,
                 folder=options.folder,
+                journal=house.log("faults"),
                 ttl_s=float(options.settings.get("liveness_ttl_s", Settings().liveness_ttl_s)),
                 look=self._look,
             ),
