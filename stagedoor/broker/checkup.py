@@ -36,7 +36,7 @@ class ConsumerView:
 class DelayedView:
     """What is wrong with the delayed jobs.
 
-    *bodiless* members have no body, *never_due* have a score that is no due time, and
+    *bodiless* members that are not due yet have no body, *never_due* have a score that is no due time, and
     *homeless* bodies have no member: nothing will ever bring them back.
     """
 
@@ -152,7 +152,8 @@ class Checkup:
         members: set[bytes] = set()
         for member, score, has_body in self._members():
             members.add(member)
-            if not has_body:
+            # One that is due becomes a dead letter at the next promotion anyhow.
+            if not has_body and score > seconds * 1000 + 1000:
                 bodiless.append(_shown(member))
             if score > seconds * 1000 + LATEST_MS:
                 never_due.append(_shown(member))

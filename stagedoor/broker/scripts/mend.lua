@@ -13,8 +13,9 @@
 local now, mended = now_ms(), 0
 for i = 2, #ARGV do
   local score = tonumber(redis.call('ZSCORE', KEYS[1], ARGV[i]) or '')
-  local is_lost = not score and redis.call('HGET', KEYS[2], ARGV[i])
-  if is_lost or (score and score > tonumber(ARGV[1])) then
+  local body = redis.call('HGET', KEYS[2], ARGV[i])
+  local is_homeless, is_bodiless = not score and body, score and score > now and not body
+  if is_homeless or is_bodiless or (score and score > tonumber(ARGV[1])) then
     redis.call('ZADD', KEYS[1], now, ARGV[i])
     mended = mended + 1
   end

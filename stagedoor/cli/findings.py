@@ -1,0 +1,299 @@
+"""What a doctor makes of what it has seen: findings, each with what it means and what can be done. Pure."""
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import attrs
+
+from stagedoor.broker.checkup import ConsumerView, Examination
+from stagedoor.broker.inspection import Overview
+from stagedoor.broker.redis import CAP_SHARE, FORGET_CONSUMER_MS
+from stagedoor.cli.text import printable, span
+from stagedoor.core.keys import POOL
+from stagedoor.orders import Backlog, InvariantReport, ParkedRow
+from stagedoor.settings import Settings
+
+type Level = Literal["good", "note", "wrong"]
+
+RELAY_LATE_S = 10.0
+SWEEP_LATE_S = 15.0
+"""Past its lapse: live workers sweep every two seconds, so this much later none of them does."""
+NEARLY_FULL = 0.9
+_FEW = 5
+
+
+@attrs.frozen(kw_only=True)
+class Cure:
+    """Something that can be put right: which of the doctor's hands does it, and on what."""
+
+    verb: Literal["set_aside", "make_groups", "reclaim", "mend", "reissue", "void"]
+    items: tuple[str, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class Finding:
+    """One thing that was seen; *means* and *fix* are sentences, *cure* what ``--fix`` does."""
+
+    about: str
+    level: Level
+    seen: str
+    means: str = ""
+    fix: str = ""
+    cure: Cure | None = None
+
+
+def good(about: str, seen: str) -> Finding:
+    """Return a finding that all is well."""
+    return Finding(about=about, level="good", seen=seen)
+
+
+# -- Redis --------------------------------------------------------------------------
+
+
+def of_server(problems: Sequence[str], warnings: Sequence[str]) -> Iterator[Finding]:
+    """Say what is wrong with the server itself."""
+    for problem in problems:
+        yield Finding(about="server", level="wrong", seen=problem, means="nothing works without it")
+    for warning in warnings:
+        yield Finding(
+            about="server",
+            level="wrong",
+            seen=warning,
+            fix="nothing: set it where the server is configured, for all who use it",
+        )
+    if not problems and not warnings:
+        yield good("server", "version and eviction policy are as they must be")
+
+
+def of_examination(seen: Examination, overview: Overview | None, settings: Settings) -> Iterator[Finding]:
+    """Say what is wrong with the keys of the namespace."""
+    found = [
+        *_types(seen),
+        *_groups(seen, overview),
+        *_consumers(seen.consumers, settings),
+        *_delayed(seen),
+        *_memory(seen),
+    ]
+    yield from found
+    if not any(finding.level == "wrong" for finding in found):
+        yield good("keys", "types, groups, owners and delayed jobs are in order")
+
+
+def _types(seen: Examination) -> Iterator[Finding]:
+    for key, (found, expected) in seen.wrong_types.items():
+        yield Finding(
+            about="keys",
+            level="wrong",
+            seen=f"{key} is a {found} and must be a {expected}",
+            means="another program writes under our names; whatever needs this key waits",
+            fix=f"rename it to {key}:misplaced:…, so that nothing in it is lost",
+            cure=Cure(verb="set_aside", items=(key,)),
+        )
+
+
+def _groups(seen: Examination, overview: Overview | None) -> Iterator[Finding]:
+    if overview is None:
+        return
+    lengths = {"JOBS": overview.stream.length, "CRITICAL": overview.critical.length}
+    for stream in seen.groupless:
+        if lengths[stream.name]:
+            yield Finding(
+                about="group",
+                level="wrong",
+                seen=f"{lengths[stream.name]:,} entries of {stream.name.lower()} have no consumer group",
+                means="nobody has them in hand; a worker makes the group at its start, from the first entry on",
+                fix="make the group",
+                cure=Cure(verb="make_groups"),
+            )
+
+
+def _consumers(consumers: Sequence[ConsumerView], settings: Settings) -> Iterator[Finding]:
+    for one in consumers:
+        if one.name == POOL:
+            continue
+        name = printable(one.name, 64)
+        if one.pending and _is_gone(one, settings):
+            why = "has no record" if one.worker is None else f"has not beaten for {span(one.worker.beat_age_s)}"
+            yield Finding(
+                about="owners",
+                level="wrong",
+                seen=f"{one.pending:,} entries of {one.stream.name.lower()} are pending under {name}, which {why}",
+                means="no live worker sweeps: none runs, or none has been well for long enough to judge",
+                fix=f"move to the pool what nobody has touched for {settings.reclaim_idle_s:g} s",
+                cure=Cure(verb="reclaim"),
+            )
+        elif not one.pending and one.worker is None and one.idle_s > FORGET_CONSUMER_MS / 1000:
+            yield Finding(
+                about="owners",
+                level="note",
+                seen=f"the consumer {name} has nothing and has been idle for {span(one.idle_s)}",
+                means="it is left from a worker that has gone; the next sweep of any worker deletes it",
+                fix="nothing",
+            )
+
+
+def _is_gone(one: ConsumerView, settings: Settings) -> bool:
+    if one.worker is None:
+        return one.idle_s > settings.liveness_ttl_s + SWEEP_LATE_S
+    return one.worker.beat_age_s > settings.liveness_ttl_s + SWEEP_LATE_S
+
+
+def _delayed(seen: Examination) -> Iterator[Finding]:
+    kinds = (
+        (seen.delayed.never_due, "have a due time that is none", "they would never come due"),
+        (seen.delayed.bodiless, "have no body", "their fields are lost; each becomes a dead letter when it is due"),
+        (seen.delayed.homeless, "are bodies without a due time", "they would wait for ever"),
+    )
+    for members, what, means in kinds:
+        if members:
+            yield Finding(
+                about="delayed",
+                level="wrong",
+                seen=f"{len(members):,} delayed jobs {what}: {_named(members)}",
+                means=f"{means}; somebody else has written here, or Redis was full",
+                fix="make them due now: a worker puts each back into its stream, or makes a dead letter of it",
+                cure=Cure(verb="mend", items=members),
+            )
+
+
+def _memory(seen: Examination) -> Iterator[Finding]:
+    if seen.memory_limit and seen.memory_used > NEARLY_FULL * seen.memory_limit:
+        yield Finding(
+            about="memory",
+            level="wrong",
+            seen=f"Redis uses {seen.memory_used:,} of {seen.memory_limit:,} bytes",
+            means="at its limit work in hand goes on and new rows wait in the outbox",
+            fix="nothing: raise maxmemory, or find out who fills it",
+        )
+
+
+def of_overview(overview: Overview, settings: Settings) -> Iterator[Finding]:
+    """Say what is wrong with the flow of work."""
+    live = [worker for worker in overview.workers if worker.beat_age_s <= settings.liveness_ttl_s]
+    owed = overview.stream.length + overview.critical.length
+    if not live:
+        yield Finding(
+            about="workers",
+            level="wrong" if owed else "note",
+            seen=f"no worker runs, and {owed:,} entries are owed" if owed else "no worker runs; nothing is owed",
+            fix="nothing: python -m stagedoor",
+        )
+    else:
+        yield good("workers", f"{len(live)} live, {sum(worker.held for worker in live)} jobs in hand")
+    for worker in live:
+        if worker.orphaned:
+            yield Finding(
+                about="workers",
+                level="wrong",
+                seen=f"{printable(worker.name, 64)} has {worker.orphaned} of {worker.slots} slots orphaned",
+                means="handlers that do not end at their timeouts and do not call ctx.check()",
+                fix="nothing: restart it; with half its slots gone it does so itself",
+            )
+    if overview.trimmed_unread:
+        yield Finding(
+            about="stream",
+            level="wrong",
+            seen=f"at least {overview.trimmed_unread:,} entries were deleted before anybody read them",
+            means="lost jobs: somebody trims or deletes from the stream, which nobody of ours does",
+            fix="nothing: find out who; the check of the orders says which have no tickets",
+        )
+    if overview.stream.length >= CAP_SHARE * settings.stream_maxlen:
+        yield Finding(
+            about="stream",
+            level="note",
+            seen=f"the stream is at its cap with {overview.stream.length:,} entries",
+            means="new rows wait in the outbox until workers have caught up",
+            fix="nothing",
+        )
+    if overview.dead:
+        yield Finding(
+            about="dead letters",
+            level="note",
+            seen=f"{overview.dead:,} dead letters",
+            means="jobs that were given up, each with its reason: dead list",
+            fix="nothing: dead requeue, or dead drop",
+        )
+
+
+# -- the order book ---------------------------------------------------------------------
+
+
+def of_outbox(backlog: Backlog, parked: Sequence[ParkedRow]) -> Iterator[Finding]:
+    """Say what is wrong with the outbox."""
+    if backlog.waiting and (backlog.oldest_age_s or 0.0) > RELAY_LATE_S:
+        yield Finding(
+            about="outbox",
+            level="wrong",
+            seen=f"{backlog.waiting:,} rows wait, the oldest for {span(backlog.oldest_age_s)}",
+            means="no relay runs, or the stream is full, or Redis is away",
+            fix="nothing: python -m stagedoor relay",
+        )
+    elif not parked:
+        yield good("outbox", f"{backlog.waiting:,} rows wait")
+    if parked:
+        rows = _named([f"{one.row.outbox_id} ({printable(one.error, 80)})" for one in parked])
+        yield Finding(
+            about="outbox",
+            level="wrong",
+            seen=f"{backlog.parked:,} rows are parked: {rows}",
+            means="they can never make an entry; their orders wait for ever",
+            fix="nothing: put right what wrote them, and have their orders issued again",
+        )
+
+
+def of_invariant(report: InvariantReport, *, is_at_rest: bool) -> Iterator[Finding]:
+    """Say what is wrong with orders and tickets; while work is under way much is merely not done yet."""
+    if report.is_sound:
+        yield good("orders", f"{report.orders:,} orders, {report.tickets_valid:,} valid tickets: each as it must be")
+    elif not is_at_rest:
+        count = len({one.order_id for one in (*report.lost, *report.wrong)})
+        yield Finding(
+            about="orders",
+            level="note",
+            seen=f"{count:,} orders are not done yet",
+            means="work is under way; only when nothing waits any more can it be said what is wrong",
+            fix="nothing",
+        )
+    else:
+        yield from _unsound(report)
+    if report.stray:
+        yield Finding(
+            about="tickets folder",
+            level="note",
+            seen=f"{len(report.stray):,} files belong to no valid ticket",
+            means="harmless: left from a crash, or about to be removed",
+            fix="nothing",
+        )
+
+
+def _unsound(report: InvariantReport) -> Iterator[Finding]:
+    refunded = {one.order_id for one in report.wrong if "refunded order" in one.problem}
+    known = {one.order_id for one in (*report.lost, *report.wrong) if one.position_id is not None}
+    reissue = Cure(verb="reissue", items=tuple(map(str, sorted(known - refunded))))
+    wrong = [one for one in report.wrong if one.order_id not in refunded]
+    for title, findings in (("lost", report.lost), ("wrong", wrong)):
+        if not findings:
+            continue
+        told = _named([f"order {one.order_id}: {one.problem}" for one in findings])
+        yield Finding(
+            about="orders",
+            level="wrong",
+            seen=f"{len(findings):,} {title}: {told}",
+            means="a ticket that must be there is not" if title == "lost" else "a ticket is valid that must not be",
+            fix="have the orders issued again",
+            cure=reissue,
+        )
+    if refunded:
+        yield Finding(
+            about="orders",
+            level="wrong",
+            seen=f"{len(refunded):,} refunded orders have valid tickets",
+            means="the door refuses them all the same, by the order's state",
+            fix="void them",
+            cure=Cure(verb="void", items=tuple(map(str, sorted(refunded)))),
+        )
+
+
+def _named(items: Sequence[str]) -> str:
+    shown = ", ".join(printable(item, 160) for item in items[:_FEW])
+    return shown if len(items) <= _FEW else f"{shown} and {len(items) - _FEW:,} more"
