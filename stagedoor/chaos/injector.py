@@ -52,7 +52,8 @@ SPOILS = (Spoil.DROP, Spoil.DELAY, Spoil.DOUBLE, Spoil.FREEZE, Spoil.RESET)
 class Stage:
     """What faults are done to.
 
-    *journal* takes a line for each thing that is done; *ttl_s* is the time to live of a worker's lease; *look* reads the logs to their ends.
+    *journal* takes a line for each thing that is done; *ttl_s* is the time to live of a
+    worker's lease; *look* reads the logs to their ends.
     """
 
     crew: Crew
