@@ -33,7 +33,7 @@ _COLUMN_GAP_MM = 8.0
 _TITLE_MM = 9.0
 
 _FURTHER_PAGES = 50
-"""More pages than the longest terms that are accepted need on any but the smallest paper."""
+"""The longest terms that are accepted need fewer on any but the smallest paper."""
 
 _TURNS = {90: (0, -1), 180: (-1, 0), 270: (0, 1)}
 """Cosine and sine of a turn clockwise."""
@@ -159,7 +159,11 @@ class Press:
         return tuple(over)
 
     def further_pages(self, rest: Overflow, check: Callable[[], None]) -> None:
-        """Draw pages of their own for what had no room, under its title."""
+        """Draw pages of their own for what had no room, under its title.
+
+        Raises:
+            InvalidRequest: they would be too many; names the box.
+        """
         page, box = self._layout.page, rest.box
         width = page.width - 2 * page.margin
         columns = 2 if width > _WIDE_PAGE_MM else 1
@@ -168,7 +172,12 @@ class Press:
         rows = max(1, int((page.height - page.margin - top) * MM / (rest.size * box.leading)))
         lines = self._setter.break_lines(box.font, rest.text, rest.size, width=column * MM)
         style = _Style(weight=box.font, color=box.color, leading=box.leading, align=box.align)
-        for start in range(0, len(lines), rows * columns)[:_FURTHER_PAGES]:
+        if len(lines) > _FURTHER_PAGES * rows * columns:
+            raise InvalidRequest(
+                f"layout {self._layout.name}: the rest of box {box.name or 'paragraph'} needs more than "
+                f"{_FURTHER_PAGES} pages; shorten the text, or choose larger paper"
+            )
+        for start in range(0, len(lines), rows * columns):
             check()
             self._begin_page()
             self._title(rest.title, page.margin, page.margin, width)

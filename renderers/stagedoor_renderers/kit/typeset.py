@@ -87,31 +87,32 @@ def width_of(face: Face, text: str, size: float, *, tracking: float = 0.0) -> fl
 # -- breaking -----------------------------------------------------------------
 
 
-def break_lines(face: Face, text: str, size: float, *, width: float, at_blanks: bool = False) -> list[Line]:
+def break_lines(
+    face: Face, text: str, size: float, *, width: float, at_blanks: bool = False, limit: int = sys.maxsize
+) -> list[Line]:
     """Return *text* in lines of at most *width* points; line feeds in it end lines.
 
     A word that is wider than a line is broken inside. East Asian text may be broken
-    between any two characters, unless *at_blanks* asks for blanks only.
+    between any two characters, unless *at_blanks* asks for blanks only. After *limit*
+    lines the rest is left out: whoever has no room for it need not wait for it.
     """
     lines: list[Line] = []
     for paragraph in text.split("\n"):
         right_to_left = scripts.is_right_to_left(paragraph)
-        filled = list(_filled(face, paragraph, size, width=width, at_blanks=at_blanks))
-        for index, line in enumerate(filled, start=1):
+        filled = _filled(face, paragraph, size, width=width, at_blanks=at_blanks)
+        for line in itertools.islice(filled, limit - len(lines)):
             bare = line.rstrip(" ")
-            lines.append(
-                Line(
-                    text=bare,
-                    width=width_of(face, bare, size),
-                    right_to_left=right_to_left,
-                    after="\n" if index == len(filled) else line[len(bare) :],
-                )
-            )
+            wide = width_of(face, bare, size)
+            lines.append(Line(text=bare, width=wide, right_to_left=right_to_left, after=line[len(bare) :]))
+        if lines:
+            lines[-1] = attrs.evolve(lines[-1], after="\n")
+        if len(lines) >= limit:
+            break
     return lines
 
 
 def rejoined(lines: Iterable[Line]) -> str:
-    """Return the text that was broken into *lines*."""
+    """Return the text that was broken into *lines*, without blanks at the ends of its paragraphs."""
     return "".join(line.text + line.after for line in lines).removesuffix("\n")
 
 
@@ -119,21 +120,28 @@ def _filled(face: Face, paragraph: str, size: float, *, width: float, at_blanks:
     """Yield the lines of one paragraph, with the blanks at their ends; together they are the paragraph."""
     line, used = "", 0.0
     for piece in _BLANK_ENDS.findall(paragraph) if at_blanks else _pieces(paragraph):
-        rest = piece
-        wide = width_of(face, rest.rstrip(" "), size)
+        bare = piece.rstrip(" ")
+        wide = width_of(face, bare, size)
         if line and used + wide > width:
             yield line
             line, used = "", 0.0
-        while not line and wide > width and len(rest.rstrip(" ")) > 1:
-            head = _head_that_fits(face, rest.rstrip(" "), size, width=width)
-            if head == rest.rstrip(" "):
-                break
-            yield head
-            rest = rest[len(head) :]
-            wide = width_of(face, rest.rstrip(" "), size)
-        line += rest
-        used += width_of(face, rest, size)
+        if wide > width:
+            *heads, bare = _chopped(face, bare, size, width=width)
+            yield from heads
+            wide = width_of(face, bare, size)
+        blanks = piece[len(piece.rstrip(" ")) :]
+        line += bare + blanks
+        used += wide + width_of(face, blanks, size)
     yield line
+
+
+def _chopped(face: Face, word: str, size: float, *, width: float) -> Iterator[str]:
+    """Yield *word* in parts that fit, in time that grows with its length and no faster."""
+    start = 0
+    while start < len(word):
+        end = _end_that_fits(face, word, size, start=start, width=width)
+        yield word[start:end]
+        start = end
 
 
 def _pieces(paragraph: str) -> Iterator[str]:
@@ -158,20 +166,21 @@ def _may_break(text: str, index: int) -> bool:
     return _EAST_ASIAN.match(before) is not None or _EAST_ASIAN.match(after) is not None
 
 
-def _head_that_fits(face: Face, word: str, size: float, *, width: float, tracking: float = 0.0) -> str:
-    """Return as much of *word* as fits, at least one character with its marks.
+def _end_that_fits(face: Face, word: str, size: float, *, start: int = 0, width: float, tracking: float = 0.0) -> int:
+    """Return where to end the part of *word* that begins at *start* and fits: at least one character with its marks.
 
     A word is broken after a hyphen or a slash if there is one, else anywhere.
     """
-    used, end = 0.0, 0
-    for index, char in enumerate(word):
-        used += (face.advances[char] + tracking) * size / 1000
-        if used > width and end:
+    used, end = 0.0, start
+    for index in range(start, len(word)):
+        used += (face.advances[word[index]] + tracking) * size / 1000
+        if used > width and end > start:
             break
         if index + 1 == len(word) or not scripts.is_mark(word[index + 1]):
             end = index + 1
-    joint = max(word.rfind(sign, 0, end) for sign in _BREAK_AFTER) + 1
-    return word[: joint if 0 < joint < end < len(word) else end] or word[0]
+    end = max(end, start + 1)
+    joint = max(word.rfind(sign, start, end) for sign in _BREAK_AFTER) + 1
+    return joint if start < joint < end < len(word) else end
 
 
 # -- fitting ------------------------------------------------------------------
@@ -209,15 +218,15 @@ def fit(
     longest = max((width_of(face, word, 1.0) for word in text.split()), default=0.0)
     for step in range(_SHRINK_STEPS + 1):
         now = size - (size - floor) * step / _SHRINK_STEPS
-        lines = break_lines(face, text, now, width=width)
         rows = min(max_lines, _rows(face, now, height=height, leading=leading))
+        lines = break_lines(face, text, now, width=width, limit=rows + 1)
         # Shrinking goes before breaking a word.
         if len(lines) <= rows and (longest * now <= width or step == _SHRINK_STEPS):
             if balanced:
                 lines = _balanced(face, text, now, width=width, count=len(lines), longest=longest * now)
             return Block(lines=tuple(lines), size=now)
     rows = min(max_lines, _rows(face, floor, height=height, leading=leading))
-    kept = break_lines(face, text, floor, width=width)[:rows]
+    kept = break_lines(face, text, floor, width=width, limit=rows + 1)[:rows]
     last = kept[-1]
     shortened = _with_ellipsis(face, last.text, floor, width=width)
     kept[-1] = attrs.evolve(last, text=shortened, width=width_of(face, shortened, floor))
@@ -247,7 +256,7 @@ def _fit_one_line(face: Face, text: str, *, size: float, floor: float, width: fl
 
 def _with_ellipsis(face: Face, text: str, size: float, *, width: float, tracking: float = 0.0) -> str:
     room = width - width_of(face, ELLIPSIS, size, tracking=tracking)
-    return _head_that_fits(face, text, size, width=room, tracking=tracking).rstrip(" ") + ELLIPSIS
+    return text[: _end_that_fits(face, text, size, width=room, tracking=tracking)].rstrip(" ") + ELLIPSIS
 
 
 def _balanced(face: Face, text: str, size: float, *, width: float, count: int, longest: float) -> list[Line]:
@@ -256,15 +265,20 @@ def _balanced(face: Face, text: str, size: float, *, width: float, count: int, l
     A title in East Asian characters is broken where its writer put a blank, if that
     takes no more lines.
     """
-    at_blanks = longest <= width and len(break_lines(face, text, size, width=width, at_blanks=True)) <= count
+    at_blanks = longest <= width and _takes(face, text, size, width=width, at_blanks=True, count=count)
     low, high = max(longest if at_blanks else 0.0, width / 2), width
     for _ in range(_BALANCE_STEPS):
         middle = (low + high) / 2
-        if len(break_lines(face, text, size, width=middle, at_blanks=at_blanks)) <= count:
+        if _takes(face, text, size, width=middle, at_blanks=at_blanks, count=count):
             high = middle
         else:
             low = middle
     return break_lines(face, text, size, width=high, at_blanks=at_blanks)
+
+
+def _takes(face: Face, text: str, size: float, *, width: float, at_blanks: bool, count: int) -> bool:
+    """Tell whether *text* takes at most *count* lines of this width."""
+    return len(break_lines(face, text, size, width=width, at_blanks=at_blanks, limit=count + 1)) <= count
 
 
 # -- showing ------------------------------------------------------------------

@@ -1,0 +1,130 @@
+"""Setting text: nothing is lost, nothing is wider than its box, nothing takes for ever."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stagedoor_renderers.kit.faces import Faces
+from stagedoor_renderers.kit.text import cleaned, drawable, visual
+from stagedoor_renderers.kit.typeset import ELLIPSIS, break_lines, fit, rejoined, show, width_of
+from stagedoor_renderers.stock import load_stock
+
+# Loaded here and not by a fixture: hypothesis runs one test many times.
+FACES = load_stock().faces
+FACE = FACES.regular
+
+LETTERS = "\nabcWil -/éŠ.山田、「」カ서 שלמאب"
+TEXT = st.text(alphabet=LETTERS, max_size=200).map(lambda text: drawable(cleaned(text), FACES.common).text)
+WIDTH = st.floats(min_value=5, max_value=400)
+
+
+@given(TEXT, WIDTH)
+def test_breaking_loses_nothing(text: str, width: float) -> None:
+    expected = "\n".join(paragraph.rstrip(" ") for paragraph in text.split("\n"))
+    assert rejoined(break_lines(FACE, text, 10, width=width)) == expected
+
+
+@given(TEXT, WIDTH)
+def test_no_line_is_wider_than_its_box_unless_it_is_one_character(text: str, width: float) -> None:
+    for line in break_lines(FACE, text, 10, width=width):
+        assert line.width <= width + 0.5 or len(line.text) == 1
+
+
+@given(TEXT, st.floats(min_value=30, max_value=400), st.integers(min_value=1, max_value=4))
+def test_what_is_fitted_fits(text: str, width: float, lines: int) -> None:
+    block = fit(FACE, text, size=20, floor=6, width=width, max_lines=lines)
+    assert len(block.lines) <= lines
+    assert 6 <= block.size <= 20
+    assert all(line.width <= width + 0.5 for line in block.lines)
+    assert not block.truncated or block.lines[-1].text.endswith(ELLIPSIS)
+
+
+def test_a_line_that_fits_is_left_as_it_is() -> None:
+    block = fit(FACE, "Anna", size=12, floor=6, width=200)
+    assert (block.size, block.lines[0].text, block.truncated) == (12, "Anna", False)
+
+
+def test_shrinking_comes_before_breaking_and_breaking_before_cutting() -> None:
+    words = "Donaudampfschiff"
+    wide = width_of(FACE, words, 20)
+    assert fit(FACE, words, size=20, floor=10, width=wide * 0.6, max_lines=2).lines[0].text == words
+    broken = fit(FACE, words, size=20, floor=16, width=wide * 0.6, max_lines=2)
+    assert (broken.size, len(broken.lines), broken.truncated) == (16, 2, False)
+    assert fit(FACE, words, size=20, floor=16, width=wide * 0.2, max_lines=2).truncated
+
+
+def test_a_low_box_has_fewer_lines_than_it_is_allowed() -> None:
+    tall = fit(FACE, "one two three four five six", size=12, floor=12, width=60, max_lines=9, height=200)
+    low = fit(FACE, "one two three four five six", size=12, floor=12, width=60, max_lines=9, height=20)
+    assert len(low.lines) < len(tall.lines)
+    assert low.truncated
+
+
+def test_a_word_is_broken_at_its_hyphen_if_it_must_be_broken() -> None:
+    lines = break_lines(FACE, "Hohenlohe-Schillingsfürst", 12, width=80)
+    assert lines[0].text == "Hohenlohe-"
+
+
+def test_a_hyphenated_name_stays_whole_on_a_line_of_its_own() -> None:
+    assert [line.text for line in break_lines(FACE, "Anna Maria Meyer-Landrut", 12, width=85)][-1] == "Meyer-Landrut"
+
+
+def test_east_asian_signs_stand_where_they_may() -> None:
+    """No line begins with a closing sign or ends with an opening one."""
+    text = "開演後のご入場は、お断りする「場合」がございます。場内での撮影・録音は固くお断りいたします。"
+    for width in range(40, 200, 7):
+        for line in break_lines(FACE, text, 10, width=width)[1:]:
+            assert line.text[0] not in "、。」・"
+        for line in break_lines(FACE, text, 10, width=width)[:-1]:
+            assert line.text[-1] != "「"
+
+
+def test_a_title_is_broken_into_lines_of_about_one_length() -> None:
+    words = "The Extraordinary Voyage of the Good Ship Clementine"
+    width = width_of(FACES.bold, words, 20) * 0.62
+    balanced = fit(FACES.bold, words, size=20, floor=20, width=width, max_lines=3, balanced=True)
+    plain = fit(FACES.bold, words, size=20, floor=20, width=width, max_lines=3)
+    assert len(balanced.lines) == len(plain.lines) == 2
+
+    def unevenness(lines: tuple[float, ...]) -> float:
+        return max(lines) - min(lines)
+
+    assert unevenness(tuple(x.width for x in balanced.lines)) < unevenness(tuple(x.width for x in plain.lines))
+
+
+def test_pairs_of_letters_are_kerned() -> None:
+    assert width_of(FACE, "AV", 10) < width_of(FACE, "A", 10) + width_of(FACE, "V", 10)
+
+
+def test_tracking_is_part_of_the_width() -> None:
+    assert width_of(FACE, "abc", 10, tracking=100) == pytest.approx(width_of(FACE, "abc", 10) + 3)
+
+
+def test_an_accent_without_a_composed_letter_takes_no_room_and_clears_its_letter() -> None:
+    assert width_of(FACE, "X\u030c", 10) == width_of(FACE, "X", 10)
+    line = break_lines(FACE, "X\u030c", 10, width=100)[0]
+    assert " Ts" in show(FACE, line, 10).operators
+
+
+def test_bold_of_a_font_without_a_bold_is_drawn_with_an_outline(faces: Faces) -> None:
+    line = break_lines(faces.bold, "A山A", 10, width=100)[0]
+    shown = show(faces.bold, line, 10)
+    assert shown.is_thickened
+    assert shown.operators.index("2 Tr") < shown.operators.index("0 Tr")
+    assert not show(faces.regular, line, 10).is_thickened
+
+
+@pytest.mark.parametrize(
+    "line, shown",
+    [("abc", "abc"), ("שלום", "םולש"), ("(שלום)", "(םולש)"), ("שלום 123", "123 םולש"), ("abc שלום", "abc םולש")],
+)
+def test_lines_are_put_into_the_order_of_paper_after_they_are_broken(line: str, shown: str) -> None:
+    assert visual(line, right_to_left=line[0] in "(ש") == shown
+
+
+@pytest.mark.parametrize(
+    "words", ["a" * 20000, "山" * 20000, "a\u0301" * 10000, " " * 20000, "-" * 20000, "שa" * 10000]
+)
+def test_long_text_is_set_in_time_that_grows_with_it(words: str) -> None:
+    """No assertion on time: the test ends, which a loop that shrinks by a point at a time would not."""
+    assert fit(FACE, drawable(cleaned(words), FACES.common).text, size=30, floor=5, width=100, max_lines=3).lines
