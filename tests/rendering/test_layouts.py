@@ -171,11 +171,11 @@ def test_a_code_brings_its_own_white_to_a_dark_design(tmp_path: Path) -> None:
 def test_terms_that_would_take_too_many_pages_are_refused_by_their_box(tmp_path: Path) -> None:
     terms = '[[box]]\nname = "terms"\ntype = "paragraph"\ntext = "{terms}"\noverflow = "page"\n'
     place = "x = 10\ny = 90\nw = 80\nh = 9\nsize = 12\nmin_size = 12\n"
-    (tmp_path / "own.toml").write_text(GOOD.replace("[page]", "[page]\nmargin = 47") + terms + place, encoding="utf-8")
+    (tmp_path / "own.toml").write_text(GOOD.replace("[page]", "[page]\nmargin = 40") + terms + place, encoding="utf-8")
     renderer = TicketPdf(layouts=tmp_path, layout="own")
     renderer.warm_up()
     with pytest.raises(InvalidRequest, match="layout own: the rest of box terms needs more than 50 pages"):
-        renderer.render(request(event=event(terms="word " * 200)), no_check)
+        renderer.render(request(event=event(terms="word " * 2000)), no_check)
 
 
 def test_a_changed_layout_changes_the_fingerprint(tmp_path: Path, ticket: TicketPdf) -> None:
