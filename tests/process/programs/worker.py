@@ -1,0 +1,125 @@
+"""A worker process with the handlers of the tests; its one argument says how, as JSON.
+
+Every event is a line of JSON on stdout, with the machine's monotonic time; what
+handlers do is a line in the file *runs*, which all workers of a test share.
+"""
+
+import functools
+import json
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from stagedoor.broker.connection import Link
+from stagedoor.broker.redis import DeliverySettings, RedisDeliveries
+from stagedoor.core.handler import HandlerSpec
+from stagedoor.core.keys import Keys
+from stagedoor.events import Event, EventStream
+from stagedoor.settings import Settings
+from stagedoor.worker import HeldDelivery, StopRequest, WorkerSettings, run_worker
+from stagedoor.worker.identity import current_identity, is_provably_gone
+from stagedoor.worker.supervisor import watch_signals
+
+
+class Handlers:
+    """What jobs of the tests do; the kind is the method's name."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._folder = folder
+        self._name = name
+        self._runs = os.open(folder / "runs", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    def _note(self, what: str, job: Any, held: HeldDelivery) -> None:
+        line = {
+            "what": what,
+            "worker": self._name,
+            "pid": os.getpid(),
+            "order_id": job.order_id,
+            "entry_id": job.entry_id,
+            "deliveries": held.tenure.deliveries,
+            "at": time.monotonic(),
+        }
+        os.write(self._runs, (json.dumps(line) + "\n").encode())
+
+    def quick(self, job: Any, held: HeldDelivery) -> None:
+        """Be done at once."""
+        self._note("end", job, held)
+
+    def sleep(self, job: Any, held: HeldDelivery) -> None:
+        """Take the seconds that the trace says."""
+        self._note("start", job, held)
+        time.sleep(float(job.trace))
+        self._note("end", job, held)
+
+    def gated(self, job: Any, held: HeldDelivery) -> None:
+        """Run until the gate is open."""
+        self._note("start", job, held)
+        while not (self._folder / "open").exists():
+            time.sleep(0.005)
+        self._note("end", job, held)
+
+    def stuck(self, job: Any, held: HeldDelivery) -> None:
+        """Never return where the worker is called as the trace says; else be done at once."""
+        self._note("start", job, held)
+        if job.trace == self._name:
+            threading.Event().wait()
+        self._note("end", job, held)
+
+    def deadly(self, job: Any, held: HeldDelivery) -> None:
+        """Take the process along, as a segmentation fault does."""
+        self._note("start", job, held)
+        os._exit(139)
+
+    def specs(self) -> dict[str, HandlerSpec]:
+        """Return the handlers by kind."""
+        functions = (self.quick, self.sleep, self.gated, self.stuck, self.deadly)
+        return {function.__name__: HandlerSpec(kind=function.__name__, function=function) for function in functions}
+
+
+def tell(event: Event) -> None:
+    """Write an event to stdout."""
+    line = {"event": event.name, "monotonic": time.monotonic(), **event.fields()}
+    sys.stdout.write(json.dumps(line, default=str) + "\n")
+    sys.stdout.flush()
+
+
+async def serve(how: dict[str, Any]) -> int:
+    """Run the worker until a signal ends it."""
+    settings = Settings.load({}, how["settings"])
+    link = Link(settings.redis_url, block_ms=settings.block_ms)
+    deliveries = RedisDeliveries(
+        link,
+        Keys(settings.namespace),
+        settings=DeliverySettings(
+            wanted_name=settings.name,
+            liveness_ttl_ms=round(settings.liveness_ttl_s * 1000),
+            reclaim_idle_ms=round(settings.reclaim_idle_s * 1000),
+        ),
+        is_process_dead=is_provably_gone,
+    )
+    stop = StopRequest()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(functools.partial(watch_signals, stop, settings.grace_s))
+        sys.stdout.write(json.dumps({"event": "listening", "monotonic": time.monotonic()}) + "\n")
+        sys.stdout.flush()
+        code = await run_worker(
+            deliveries,
+            settings=WorkerSettings.of(settings),
+            identity=current_identity(),
+            handlers=Handlers(Path(how["folder"]), settings.name).specs(),
+            make_context=lambda _job, held: held,
+            stop=stop,
+            events=EventStream(tell),
+            check_server=link.check_server,
+        )
+        nursery.cancel_scope.cancel()
+    return int(code)
+
+
+if __name__ == "__main__":
+    sys.exit(trio.run(serve, json.loads(sys.argv[1])))

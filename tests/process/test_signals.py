@@ -1,0 +1,165 @@
+"""What signals do to a worker process: it drains or releases, within its grace, and acknowledges nothing unfinished."""
+
+import signal
+import time
+from typing import Any
+
+import pytest
+
+from stagedoor.core.keys import POOL
+from tests.process.support import Theatre, frozen, wait_until
+from tests.support.redis_server import RedisServer
+
+pytestmark = [pytest.mark.process, pytest.mark.redis]
+
+TERM = signal.SIGTERM
+GRACE: dict[str, Any] = {"grace_s": "4"}
+GRACE_S = 4.0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_first_signal_drains_and_the_exit_code_is_zero(theatre: Theatre, number: signal.Signals) -> None:
+    orders = theatre.add("gated", 2)
+    worker = theatre.start(slots="2")
+    theatre.wait_runs("start", 2)
+    worker.send(number)
+    stopping = worker.wait("worker_stopping")
+    assert (stopping["why"], stopping["held"]) == (number.name, 2)
+    orders += theatre.add("quick")
+    theatre.open()
+
+    assert worker.wait_exit() == 0
+
+    assert len(worker.of("delivery_settled", outcome="done")) == 2
+    assert theatre.places() == {orders[2]: ["stream"]}
+    theatre.check_books(*orders)
+    assert not theatre.client.exists(theatre.keys.worker("a"))
+
+
+def test_a_signal_during_a_blocked_read_ends_it_and_what_comes_later_is_left_alone(theatre: Theatre) -> None:
+    worker = theatre.start(block_ms="60000")
+    worker.send(TERM)
+    worker.wait("worker_stopping")
+    (order_id,) = theatre.add("quick")
+    assert worker.wait_exit() == 0
+    theatre.check_books(order_id)
+    if theatre.runs("end") == []:
+        assert theatre.places() == {order_id: ["stream"]}
+
+
+def test_a_thread_that_never_returns_keeps_nobody(theatre: Theatre) -> None:
+    """The process ends within its grace; the job runs elsewhere, and neither a crash nor an attempt is counted."""
+    (order_id,) = theatre.add("stuck", trace="a")
+    worker = theatre.start("a", **GRACE)
+    theatre.wait_runs("start", 1)
+    other = theatre.start("b")
+    started = time.monotonic()
+    worker.send(TERM)
+    assert worker.wait_exit() == 0
+    assert time.monotonic() - started < GRACE_S + 2
+    assert worker.of("worker_stopped")[0]["released"] == 1
+    assert worker.of("delivery_settled") == []
+
+    settled = other.wait("delivery_settled")
+    assert (settled["order_id"], settled["attempt"], settled["crashes"]) == (order_id, 1, 0)
+    theatre.check_books(order_id)
+
+
+def test_a_second_signal_releases_at_once_and_another_worker_runs_it_soon(theatre: Theatre) -> None:
+    """Soon: neither after a lease nor after an idle time, both of which take 10 s and more here."""
+    (order_id,) = theatre.add("stuck", trace="a")
+    worker = theatre.start("a", grace_s="3600")
+    theatre.wait_runs("start", 1)
+    other = theatre.start("b")
+    worker.send(TERM)
+    worker.wait("worker_stopping")
+    worker.send(TERM)
+    assert worker.wait_exit() == 0
+    stopped = worker.wait("worker_stopped")
+    settled = other.wait("delivery_settled", order_id=order_id)
+    assert settled["monotonic"] - stopped["monotonic"] < 5
+    theatre.check_books(order_id)
+
+
+def test_fifty_signals_do_no_more_than_two(theatre: Theatre) -> None:
+    """Also the last ones, while the process leaves, do not kill it. (Those that come at once may count as one.)"""
+    orders = theatre.add("stuck", 3, trace="a")
+    worker = theatre.start("a", **GRACE)
+    theatre.wait_runs("start", 3)
+    worker.send(*[TERM] * 25)
+    worker.wait("worker_stopping")
+    worker.send(*[TERM] * 25)
+    assert worker.wait_exit() == 0
+    assert theatre.owners() == [POOL] * 3
+    theatre.check_books(*orders)
+
+
+def test_a_signal_before_redis_answers_ends_the_start(own_theatre: Theatre, server: RedisServer) -> None:
+    (order_id,) = own_theatre.add("quick")
+    with frozen(server.pid):
+        worker = own_theatre.start(is_awaited=False, **GRACE)
+        started = time.monotonic()
+        worker.send(TERM)
+        assert worker.wait_exit() == 0
+        assert time.monotonic() - started < GRACE_S + 2
+    own_theatre.check_books(order_id)
+    assert worker.of("worker_started") == []
+
+
+def test_a_signal_before_there_is_any_redis_ends_the_start(own_theatre: Theatre, server: RedisServer) -> None:
+    server.stop()
+    worker = own_theatre.start(is_awaited=False)
+    worker.send(TERM)
+    assert worker.wait_exit() == 0
+
+
+@pytest.mark.parametrize("kind", ["idle", "working"])
+def test_a_signal_while_redis_hangs_ends_it_within_the_grace(
+    own_theatre: Theatre, server: RedisServer, kind: str
+) -> None:
+    worker = own_theatre.start(**GRACE)
+    orders = []
+    if kind == "working":
+        orders = own_theatre.add("stuck", trace="a")
+        own_theatre.wait_runs("start", 1)
+    with frozen(server.pid):
+        started = time.monotonic()
+        worker.send(TERM)
+        assert worker.wait_exit() == 0
+        assert time.monotonic() - started < GRACE_S + 2
+    own_theatre.check_books(*orders)
+
+
+def test_a_signal_while_redis_is_down_ends_it(own_theatre: Theatre, server: RedisServer) -> None:
+    worker = own_theatre.start(grace_s="3600")
+    server.stop()
+    worker.wait("broker_down")
+    worker.send(TERM)
+    assert worker.wait_exit() == 0
+
+
+def test_killed_a_moment_after_it_was_asked_to_stop_it_has_not_crashed(theatre: Theatre) -> None:
+    (order_id,) = theatre.add("gated")
+    worker = theatre.start("a", grace_s="3600")
+    theatre.wait_runs("start", 1)
+    worker.send(TERM)
+    wait_until(lambda: theatre.client.hget(theatre.keys.worker("a"), "stopping") == b"1")
+    worker.kill()
+    theatre.open()
+    again = theatre.start("a")
+    settled = again.wait("delivery_settled")
+    assert (settled["order_id"], settled["crashes"], settled["attempt"]) == (order_id, 0, 1)
+    theatre.check_books(order_id)
+
+
+def test_signals_while_jobs_come_at_full_speed_lose_none(theatre: Theatre) -> None:
+    orders = theatre.add("quick", 200)
+    for name in ("a", "b", "c"):
+        worker = theatre.start(name)
+        worker.send(TERM)
+        orders += theatre.add("quick", 200)
+        assert worker.wait_exit() == 0
+        theatre.check_books(*orders)
+    theatre.start("d")
+    theatre.wait_settled()
+    theatre.check_books(*orders)
