@@ -8,8 +8,7 @@ from typing import Any
 import attrs
 
 from stagedoor.errors import ConfigurationError
-from stagedoor.order import Order
-from stagedoor.rendering.api import RenderRequest
+from stagedoor.rendering.api import Order, RenderRequest
 from stagedoor_renderers import probe
 from stagedoor_renderers.ticket_pdf import TicketPdf
 

@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from stagedoor.errors import ConfigurationError, InvalidRequest
-from stagedoor.order import Order, Position
+from stagedoor.rendering.api import Order, Position
 
 PREFIX = "S1"
 

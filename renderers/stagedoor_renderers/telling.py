@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping
 import attrs
 
 from stagedoor.errors import InvalidRequest
-from stagedoor.order import Order, Position
-from stagedoor.rendering.api import RenderRequest
+from stagedoor.rendering.api import Order, Position, RenderRequest
 from stagedoor_renderers.fields import Content, Teller, event_content
 from stagedoor_renderers.kit import text
 from stagedoor_renderers.limits import checked

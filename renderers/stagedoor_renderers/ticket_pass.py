@@ -24,8 +24,7 @@ from cryptography.hazmat.primitives.serialization import pkcs7
 from PIL import Image, ImageDraw
 
 from stagedoor.errors import ConfigurationError, InvalidRequest
-from stagedoor.order import Position
-from stagedoor.rendering.api import Check, RenderRequest
+from stagedoor.rendering.api import Check, Position, RenderRequest
 from stagedoor_renderers import probe
 from stagedoor_renderers.fields import Content
 from stagedoor_renderers.stock import Stock, load_stock
