@@ -1,9 +1,13 @@
 """Finding renderers: what is wrong with a plugin is known at start, by name, all at once."""
 
 import importlib.metadata
+import subprocess
 import sys
+import sysconfig
+import tempfile
 import types
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -237,6 +241,38 @@ def test_renderers_that_fail_to_warm_up_are_all_named() -> None:
     assert len(problems) == 2
     assert "renderer plain of some-plugin 1.2 failed to warm up" in problems[0]
     assert "lato/Lato-Regular.ttf" in problems[0]
+
+
+@pytest.mark.skipif(not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="this Python always has a GIL")
+def test_the_built_in_renderers_keep_the_gil_off() -> None:
+    """In a process of its own: here another test may have imported anything."""
+    code = """
+import sys
+from stagedoor.rendering.registry import load_renderers
+registry = load_renderers(["plugin_under_test"])
+registry.warm_up()
+print(sys._is_gil_enabled(), len(registry.list()))
+"""
+    module = """
+from stagedoor_renderers.receipt_pdf import ReceiptPdf
+from stagedoor_renderers.ticket_pass import TicketPass
+from stagedoor_renderers.ticket_pdf import TicketPdf
+from stagedoor_renderers.ticket_text import TicketHtml, TicketText
+import importlib.metadata
+importlib.metadata.entry_points = lambda group: ()
+RENDERERS = (TicketPdf, ReceiptPdf, TicketText, TicketHtml, TicketPass)
+"""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "plugin_under_test.py").write_text(module, encoding="utf-8")
+        preloaded = f"import plugin_under_test\n{code}"
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", preloaded],
+            env={"PYTHONPATH": ":".join([folder, *sys.path])},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.stdout.strip() == "False 5", done.stderr
 
 
 def test_an_empty_fingerprint_is_refused() -> None:
