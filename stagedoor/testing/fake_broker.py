@@ -197,16 +197,16 @@ class FakeDeliveries:
         """Release what is pending under this name and not held."""
         known = {tenure.entry for tenure in held}
         with self._broker.call("stray"):
-            self._check_record()
             strangers = [
-                (stream, entry)
+                (self._broker.streams[stream], entry)
                 for stream in Stream
                 for entry in self._broker.streams[stream].owned(self._name)
-                if (stream, id_text(entry)) not in known and entry in self._broker.streams[stream].entries
+                if (stream, id_text(entry)) not in known
             ]
-            for stream, entry in strangers:
-                self._broker.streams[stream].claim(entry, POOL, just_id=True)
-            return len(strangers)
+            if strangers:
+                self._check_record()
+            moved = [here.claim(entry, POOL, just_id=True) for here, entry in strangers if entry in here.entries]
+            return len(moved)
 
     # -- writing about deliveries -----------------------------------------------------
 

@@ -263,6 +263,10 @@ class RedisHarness:
         self.link.close()
         self.client.close()
 
+    def watch(self, name: str) -> None:
+        """Show this worker's record among the state."""
+        self._names[name] = None
+
     def command(self, *words: Any) -> Any:
         """Send one command."""
         return self.client.execute_command(*words)  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
