@@ -4,6 +4,7 @@ An entry is asked for directly. Whoever knows only an order has to walk what
 is there, in bounded pages; nothing is changed, and no key space is searched.
 """
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -121,6 +122,22 @@ class Tracing:
             letters=tuple(letters),
             workers=self._inspection.look().workers,
             is_cut=self._is_cut,
+        )
+
+    def last(self, count: int) -> Trace:
+        """Return the newest entries, delayed jobs and dead letters, at most so many of each."""
+        with mapped_errors():
+            now = milliseconds(self._client.time()) / 1000
+            members: list[bytes] = self._client.zrange(self._keys.delayed, 0, count - 1)
+        entries = []
+        for stream, key in self._streams.items():
+            rows: Any = self._page(self._client, [key], ["down", "+", "-", count])
+            entries += [self._placed(stream, entry_id.decode(), pair_up(flat)) for entry_id, flat in rows]
+        return Trace(
+            now=now,
+            entries=tuple(entries),
+            delayed=tuple(self._with_bodies(members)) if members else (),
+            letters=tuple(itertools.islice(self._letters.newest_first(), count)),
         )
 
     @property

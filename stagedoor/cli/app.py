@@ -37,6 +37,7 @@ COMMANDS: dict[str, Entry] = {
     "dead": Entry("stagedoor.cli.dead", "Look at dead letters, put their jobs back, or drop them."),
     "explain": Entry("stagedoor.cli.explain", "Say where an entry, row, order or token is, and what comes next."),
     "doctor": Entry("stagedoor.cli.doctor", "Check everything that can be wrong; --fix puts right what can be."),
+    "record": Entry("stagedoor.cli.record", "Make a fixture of live orders and entries, with invented people."),
     "renderers": Entry("stagedoor.cli.renderers", "List the renderers that are installed."),
     "replay": Entry("stagedoor.cli.replay", "Run fixtures against real handlers and a real Redis."),
     "demo": Entry("stagedoor.cli.demo", "Sell, refund and print tickets with real parts on this machine."),

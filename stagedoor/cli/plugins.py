@@ -75,6 +75,19 @@ def load_plugins(modules: Sequence[str], *, ticket_renderer: str, gil_culprits: 
     return Plugins(handlers=handlers, registry=registry, notes=gil_notes())
 
 
+def handler_kinds(modules: Sequence[str]) -> frozenset[str]:
+    """Return the kinds that are handled here; renderers are not looked at.
+
+    Raises:
+        ConfigurationError: a plugin cannot be imported.
+    """
+    problems: list[str] = []
+    kinds = frozenset(spec.kind for spec in _load_handlers(modules, problems))
+    if problems:
+        raise ConfigurationError(problems)
+    return kinds
+
+
 def _collected[T](function: Callable[[], T], problems: list[str]) -> T | None:
     try:
         return function()
