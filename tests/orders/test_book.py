@@ -204,11 +204,12 @@ def test_a_reissue_raises_the_version_and_keeps_the_tokens(book: OrderBook) -> N
 def test_many_threads_lose_no_change(book: OrderBook) -> None:
     order = book.place(order_data(positions=8))
     errors: list[Exception] = []
+    versions: list[int] = []
 
     def rename(position: int) -> None:
         try:
             for turn in range(5):
-                book.change(order.order_id, Rename(position, f"{position}-{turn}"))
+                versions.append(book.change(order.order_id, Rename(position, f"{position}-{turn}")).version)
         except Exception as error:  # noqa: BLE001 - shown below, in the test's own thread
             errors.append(error)
 
@@ -218,8 +219,10 @@ def test_many_threads_lose_no_change(book: OrderBook) -> None:
     for thread in threads:
         thread.join()
     assert errors == []
+    assert sorted(versions) == list(range(2, 42)), "each change saw the one before it"
     after = book.get(order.order_id)
     assert after.version == 41
+    assert max(position.version for position in after.positions) == 41
     assert [position.holder for position in after.positions] == [f"{number}-4" for number in range(1, 9)]
     assert book.outbox.backlog().waiting == 41
 
