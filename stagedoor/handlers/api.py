@@ -57,7 +57,7 @@ class Log(Protocol):
     """A structured log; no personal data goes in."""
 
     def debug(self, event: str, **fields: Any) -> Any:
-        """Write one event with its fields, for whoever looks closely: the worker writes one line per delivery itself."""
+        """Write one event with its fields, for whoever looks closely: the delivery's one line is the worker's."""
         ...
 
 

@@ -208,8 +208,8 @@ def test_many_threads_lose_no_change(book: OrderBook) -> None:
 
     def rename(position: int) -> None:
         try:
-            for turn in range(5):
-                versions.append(book.change(order.order_id, Rename(position, f"{position}-{turn}")).version)
+            names = [f"{position}-{turn}" for turn in range(5)]
+            versions.extend([book.change(order.order_id, Rename(position, name)).version for name in names])
         except Exception as error:  # noqa: BLE001 - shown below, in the test's own thread
             errors.append(error)
 
