@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from stagedoor_renderers.kit.faces import Faces
 from stagedoor_renderers.kit.text import cleaned, drawable, visual
-from stagedoor_renderers.kit.typeset import ELLIPSIS, break_lines, fit, rejoined, show, width_of
+from stagedoor_renderers.kit.typeset import ELLIPSIS, _over, break_lines, fit, rejoined, show, width_of
 from stagedoor_renderers.stock import load_stock
 
 # Loaded here and not by a fixture: hypothesis runs one test many times.
@@ -104,6 +104,16 @@ def test_an_accent_without_a_composed_letter_takes_no_room_and_clears_its_letter
     assert width_of(FACE, "X\u030c", 10) == width_of(FACE, "X", 10)
     line = break_lines(FACE, "X\u030c", 10, width=100)[0]
     assert " Ts" in show(FACE, line, 10).operators
+
+
+@pytest.mark.parametrize("cluster", ["\ufee3\u064f", "\u05e9\u05c1", "x\u030c"])
+def test_a_mark_is_centred_on_its_letter(cluster: str) -> None:
+    """On a joined Arabic letter, a Hebrew one, a Latin one: at the middle of the outline, not of the advance."""
+    letter, mark = (FACE.glyphs[char] for char in cluster)
+    at, _ = _over(letter, mark, cluster[1])
+    middle = at + (mark.box[0] + mark.box[2]) / 2
+    assert middle == pytest.approx((letter.box[0] + letter.box[2]) / 2, abs=1)
+    assert letter.box[3] < 1000
 
 
 def test_bold_of_a_font_without_a_bold_is_drawn_with_an_outline(faces: Faces) -> None:

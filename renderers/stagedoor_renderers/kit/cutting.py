@@ -65,7 +65,9 @@ def _closure(font: TrueType, glyphs: Sequence[int]) -> tuple[list[int], dict[int
         if glyph not in place:
             place[glyph] = len(order)
             order.append(glyph)
-            queue += [part for part, _ in _components(font.glyph(glyph))]
+            outline = font.glyph(glyph)
+            if _is_composite(outline):
+                queue += [part for part, _ in _components(outline)]
     return order, place
 
 
@@ -74,10 +76,10 @@ def _is_composite(outline: bytes) -> bool:
 
 
 def _components(outline: bytes) -> list[tuple[int, int]]:
-    """Return the parts of a composite glyph and where their numbers stand; nothing for a simple one."""
+    """Return the parts of a composite glyph and where their numbers stand."""
     found: list[tuple[int, int]] = []
     at, flags = 10, _MORE_COMPONENTS
-    while _is_composite(outline) and flags & _MORE_COMPONENTS:
+    while flags & _MORE_COMPONENTS:
         flags, glyph = struct.unpack_from(">HH", outline, at)
         found.append((glyph, at + 2))
         at += _component_size(flags)

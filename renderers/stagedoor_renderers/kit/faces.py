@@ -33,6 +33,7 @@ FIRST_CODE = 33
 PAGE_SIZE = 223
 
 _SYMBOLIC = 4
+_EAST_ASIA = ("\u4e00", "\ud7a3")
 _NO_BREAK_SPACES = "\u00a0\u202f"
 
 
@@ -304,8 +305,12 @@ def _has_code(char: str, codec: str, *, below: int = 0xFF) -> bool:
 def _glyph(font: TrueType, page: Page, char: str, *, code: int) -> Glyph:
     scale = 1000 / font.units_per_em
     index = font.cmap[ord(char)]
+    advance = round(font.advances[index] * scale)
+    if _EAST_ASIA[0] <= char <= _EAST_ASIA[1]:
+        # No accent is ever put onto these, so nobody asks for their boxes.
+        return Glyph(page, code, advance, (0.0, 0.0, advance, 1000.0))
     left, bottom, right, top = (round(value * scale, 1) for value in font.glyph_bbox(index))
-    return Glyph(page, code, round(font.advances[index] * scale), (left, bottom, right, top))
+    return Glyph(page, code, advance, (left, bottom, right, top))
 
 
 def _page(file: FontFile, font: TrueType, *, index: int, chars: Sequence[str]) -> Page:

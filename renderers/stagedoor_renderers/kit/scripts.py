@@ -38,6 +38,9 @@ _ARABIC_LETTERS = (
 )
 """Never drawn as they are: the text pipeline puts joined forms in their place, or the mark."""
 
+_PLAIN = ((0x0041, 0x005A), (0x0061, 0x007A), (0x4E00, 0x9FA5), (0xAC00, 0xD7A3))
+"""Letters, Han and Hangul: most of what fonts have, and never in question."""
+
 _RIGHT_TO_LEFT = re.compile(r"[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff]")
 
 EMOJI_SEQUENCE = re.compile(
@@ -50,6 +53,8 @@ EMOJI_SEQUENCE = re.compile(
 
 def may_be_drawn(code: int) -> bool:
     """Tell whether showing the glyph of *code* alone shows what its writer meant."""
+    if any(first <= code <= last for first, last in _PLAIN):
+        return True
     if any(first <= code <= last for first, last in (*_NEEDS_SHAPING, *_ARABIC_LETTERS)):
         return False
     return unicodedata.category(chr(code)) not in ("Cc", "Cf", "Cs", "Co", "Cn")
