@@ -279,12 +279,21 @@ class Executor:
             wanted -= 1
 
     def _start_alone(self, nursery: trio.Nursery) -> None:
-        """Start an entry that has crashed processes before, once nothing else runs here."""
-        if self._release_all(self._ready, "surplus") + self._release_all(self._ready_async, "surplus"):
+        """Start an entry that has crashed processes before, once nothing else runs here and nothing else is held.
+
+        Whatever this process still holds when it vanishes is blamed, too, also what only waits.
+        """
+        suspect = self._alone.popleft()
+        if sum(self._release_all(queue, "surplus") for queue in (self._alone, self._ready, self._ready_async)):
             self._settler.wake()
-        if not self._running:
-            self._start_slot(nursery, self._alone.popleft)
-            self._alone_slot = next(iter(self._running))
+        self._alone.append(suspect)
+        if self._running:
+            return
+        if not self._settler.is_idle:
+            self._settler.call_when_idle(self._start_slots)
+            return
+        self._start_slot(nursery, self._alone.popleft)
+        self._alone_slot = next(iter(self._running))
 
     def _start_slot(self, nursery: trio.Nursery, pop: Callable[[], HeldDelivery | None]) -> bool:
         slot = Slot()

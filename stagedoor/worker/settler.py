@@ -61,12 +61,23 @@ class Settler:
         self._batch = 0
         self._work = trio.Event()
         self._idle = trio.Condition()
+        self._when_idle: dict[Callable[[], None], None] = {}
         self._limiter = trio.CapacityLimiter(1)
 
     @property
     def owed(self) -> int:
         """Outcomes that are not written yet."""
         return len(self._owed) + self._in_flight + len(self._refused)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything is written but what Redis has refused."""
+        return not self._owed and not self._in_flight
+
+    def call_when_idle(self, callback: Callable[[], None]) -> None:
+        """Call this once when everything is written; asked several times, still once."""
+        self._when_idle[callback] = None
+        self.wake()
 
     def submit(self, held: HeldDelivery, outcome: Outcome, *, why: str = "released") -> None:
         """Owe an outcome; may be called from any thread, but only the trio thread's `wake` starts the writing.
@@ -94,6 +105,9 @@ class Settler:
                 await self.settle_once()
             async with self._idle:
                 self._idle.notify_all()
+            waiting, self._when_idle = self._when_idle, {}
+            for callback in waiting:
+                callback()
 
     async def _wait_for_work(self) -> None:
         """Wait until something is owed, or the next refused outcome is to be tried again."""
@@ -108,7 +122,7 @@ class Settler:
         """Wait until everything is written but what Redis has refused."""
         self.wake()
         async with self._idle:
-            while self._owed or self._in_flight:
+            while not self.is_idle:
                 await self._idle.wait()
 
     async def settle_once(self) -> None:
