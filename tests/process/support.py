@@ -116,12 +116,18 @@ class Theatre:
         self.workers: list[WorkerProcess] = []
         self._orders = 0
 
-    def start(self, name: str = "a", *, is_awaited: bool = True, **settings: str) -> WorkerProcess:
+    def start(self, name: str = "a", **settings: str) -> WorkerProcess:
         """Start a worker; return when it reads."""
+        worker = self.start_unawaited(name, **settings)
+        worker.wait("worker_started")
+        return worker
+
+    def start_unawaited(self, name: str = "a", **settings: str) -> WorkerProcess:
+        """Start a worker; return when it listens to signals."""
         own = {"redis_url": self.url, "namespace": self.keys.namespace, "name": name}
         worker = WorkerProcess({"folder": str(self.folder), "settings": own | settings})
         self.workers.append(worker)
-        worker.wait("worker_started" if is_awaited else "listening")
+        worker.wait("listening")
         return worker
 
     def add(self, kind: str, count: int = 1, *, trace: str = "") -> list[int]:

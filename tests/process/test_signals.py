@@ -2,7 +2,6 @@
 
 import signal
 import time
-from typing import Any
 
 import pytest
 
@@ -13,7 +12,7 @@ from tests.support.redis_server import RedisServer
 pytestmark = [pytest.mark.process, pytest.mark.redis]
 
 TERM = signal.SIGTERM
-GRACE: dict[str, Any] = {"grace_s": "4"}
+GRACE = {"grace_s": "4"}
 GRACE_S = 4.0
 
 
@@ -97,7 +96,7 @@ def test_fifty_signals_do_no_more_than_two(theatre: Theatre) -> None:
 def test_a_signal_before_redis_answers_ends_the_start(own_theatre: Theatre, server: RedisServer) -> None:
     (order_id,) = own_theatre.add("quick")
     with frozen(server.pid):
-        worker = own_theatre.start(is_awaited=False, **GRACE)
+        worker = own_theatre.start_unawaited(**GRACE)
         started = time.monotonic()
         worker.send(TERM)
         assert worker.wait_exit() == 0
@@ -108,7 +107,7 @@ def test_a_signal_before_redis_answers_ends_the_start(own_theatre: Theatre, serv
 
 def test_a_signal_before_there_is_any_redis_ends_the_start(own_theatre: Theatre, server: RedisServer) -> None:
     server.stop()
-    worker = own_theatre.start(is_awaited=False)
+    worker = own_theatre.start_unawaited()
     worker.send(TERM)
     assert worker.wait_exit() == 0
 

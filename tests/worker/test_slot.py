@@ -54,7 +54,7 @@ def _must_not_be_asked() -> HeldDelivery:
 
 
 def test_of_three_at_once_exactly_one_speaks() -> None:
-    for _ in range(300):
+    for _ in range(100):
         held = delivery()
         slot = holding(held)
         start = threading.Barrier(3)

@@ -1,0 +1,156 @@
+"""What happens to the jobs of a process that vanishes, freezes or kills itself."""
+
+import functools
+import os
+import signal
+import time
+
+import pytest
+
+from tests.process.support import QUICK, Theatre, WorkerProcess, frozen, wait_until
+
+pytestmark = [pytest.mark.process, pytest.mark.redis]
+
+RECOVERY_S = 15.0
+"""What is promised at the default settings."""
+
+
+def test_what_a_killed_worker_held_runs_elsewhere_within_fifteen_seconds_at_default_settings(theatre: Theatre) -> None:
+    orders = theatre.add("stuck", 3, trace="a")
+    victim = theatre.start("a")
+    theatre.wait_runs("start", 3)
+    other = theatre.start("b")
+    victim.kill()
+    killed_at = time.monotonic()
+
+    swept = other.wait("worker_swept")
+    assert (swept["worker"], swept["entries"], swept["crashed"]) == ("a", 3, True)
+    other.wait("delivery_settled", 3)
+    starts = [run["at"] for run in theatre.runs("start") if run["worker"] == "b"]
+    assert max(starts) - killed_at < RECOVERY_S
+    assert {run["crashes"] for run in other.of("delivery_settled")} == {1}
+    theatre.check_books(*orders)
+
+
+def test_a_worker_that_comes_back_under_its_name_takes_its_leftovers_at_once(theatre: Theatre) -> None:
+    """Its lease would run for another ten seconds, but the process that has it is provably dead."""
+    orders = theatre.add("stuck", 3, trace="a")
+    victim = theatre.start("a")
+    theatre.wait_runs("start", 3)
+    victim.kill()
+    theatre.add("quick", 20)
+    again = theatre.start("a", slots="3")
+    assert again.wait("worker_started")["worker"] == "a"
+    leftovers = theatre.wait_runs("start", 6)[3:]
+    assert sorted(run["order_id"] for run in leftovers) == orders
+    assert {(run["pid"], run["deliveries"]) for run in leftovers} == {(again.pid, 2)}
+    assert again.of("worker_swept") == []
+    # They came before what was new.
+    assert theatre.runs("end") == []
+
+
+def test_two_workers_of_one_name_on_one_host_are_told_apart_and_neither_takes_the_others_jobs(
+    theatre: Theatre,
+) -> None:
+    orders = theatre.add("gated", 1)
+    one = theatre.start("a", slots="1")
+    theatre.wait_runs("start", 1)
+    two = theatre.start("a", slots="1")
+    assert two.of("worker_started")[0]["worker"] == "a.2"
+    orders += theatre.add("gated", 1)
+    starts = theatre.wait_runs("start", 2)
+    assert [run["pid"] for run in starts] == [one.pid, two.pid]
+    theatre.open()
+    theatre.wait_settled()
+    assert len(theatre.runs("start")) == 2
+    theatre.check_books(*orders)
+
+
+def test_a_worker_that_froze_past_its_lease_has_its_settle_refused_and_nothing_doubles(theatre: Theatre) -> None:
+    (order_id,) = theatre.add("gated")
+    sleeper = theatre.start("a", **QUICK)
+    theatre.wait_runs("start", 1)
+    other = theatre.start("b", **QUICK)
+    with frozen(sleeper.pid):
+        other.wait("worker_swept", worker="a", crashed=True)
+        theatre.wait_runs("start", 2)
+        theatre.open()
+        settled = other.wait("delivery_settled")
+        assert (settled["order_id"], settled["outcome"], settled["deliveries"]) == (order_id, "done", 2)
+    # It ends its work, too, and may not write it.
+    theatre.wait_runs("end", 2)
+    lost = sleeper.wait("tenure_lost")
+    assert (lost["entry_id"], lost["deliveries"]) == (settled["entry_id"], 1)
+    # It is as good as new.
+    (next_order,) = theatre.add("quick")
+    theatre.wait_settled()
+    assert sleeper.of("delivery_settled", order_id=order_id) == []
+    theatre.check_books(order_id, next_order)
+    assert len(sleeper.of("worker_started")) == 1
+
+
+def test_a_worker_whose_jobs_are_all_gone_after_a_freeze_works_on(theatre: Theatre) -> None:
+    sleeper = theatre.start("a", **QUICK)
+    other = theatre.start("b", **QUICK)
+    with frozen(sleeper.pid):
+        time.sleep(2.5)
+    other.send(signal.SIGTERM)
+    assert other.wait_exit() == 0
+    orders = theatre.add("quick", 5)
+    sleeper.wait("delivery_settled", 5)
+    theatre.check_books(*orders)
+
+
+def test_a_job_that_kills_its_process_ends_as_poison_and_its_neighbours_are_done(theatre: Theatre) -> None:
+    """As under a supervisor that starts the worker again each time."""
+    neighbours = theatre.add("sleep", 3, trace="0.2")
+    (deadly,) = theatre.add("deadly")
+    neighbours += theatre.add("sleep", 3, trace="0.2")
+    deaths = 0
+    while True:
+        worker = theatre.start("a", max_crashes="4")
+        wait_until(functools.partial(_is_dead_letter_or_ended, worker))
+        if worker.of("delivery_settled", outcome="dead"):
+            break
+        assert worker.wait_exit() == 139
+        deaths += 1
+        assert deaths <= 4
+    assert deaths == 4
+    theatre.wait_runs("end", len(neighbours))
+    wait_until(lambda: theatre.places() == {deadly: ["dead"]})
+    dead = worker.of("delivery_settled", outcome="dead")[0]
+    assert (dead["order_id"], dead["reason"], dead["crashes"]) == (deadly, "poison", 4)
+    theatre.check_books(deadly, *neighbours)
+    assert theatre.client.hlen(theatre.keys.crashes) == 0
+    # From its third start on it ran alone: nobody else was taken along more than twice.
+    crashes = [run["crashes"] for one in theatre.workers for run in one.of("delivery_settled", outcome="done")]
+    assert max(crashes) <= 2
+
+
+def _is_dead_letter_or_ended(worker: WorkerProcess) -> bool:
+    if worker.of("delivery_settled", outcome="dead"):
+        return True
+    return os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def test_a_job_longer_than_every_idle_time_runs_once(theatre: Theatre) -> None:
+    short = {**QUICK, "reclaim_idle_s": "1.6", "reclaim_every_s": "0.3"}
+    (order_id,) = theatre.add("sleep", trace="5")
+    one, two = theatre.start("a", **short), theatre.start("b", **short)
+    theatre.wait_settled()
+    assert len(theatre.runs("start")) == 1
+    assert one.of("entries_reclaimed") == two.of("entries_reclaimed") == []
+    theatre.check_books(order_id)
+
+
+def test_killed_again_and_again_while_jobs_come_no_job_is_lost(theatre: Theatre) -> None:
+    orders = []
+    for _ in range(3):
+        orders += theatre.add("quick", 100)
+        worker = theatre.start("a", **QUICK)
+        worker.wait("delivery_settled", 20)
+        worker.kill()
+        theatre.check_books(*orders)
+    theatre.start("a", **QUICK)
+    theatre.wait_settled()
+    theatre.check_books(*orders)

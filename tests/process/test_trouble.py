@@ -1,0 +1,155 @@
+"""What a worker process does while Redis is in trouble: it waits, says so once, and goes on without a restart."""
+
+import time
+
+import pytest
+
+from tests.process.support import Theatre, WorkerProcess, wait_until
+from tests.support.redis_server import RedisServer
+
+pytestmark = [pytest.mark.process, pytest.mark.redis]
+
+BUSY_SHARE = 0.25
+"""Of one core; what spins takes all of it."""
+
+
+def test_after_a_flush_it_works_on_with_one_warning(own_theatre: Theatre) -> None:
+    worker = own_theatre.start()
+    for _ in range(3):
+        own_theatre.client.flushall()
+        own_theatre.add("quick")
+        own_theatre.wait_settled()
+    assert len(own_theatre.runs("end")) == 3
+    assert 1 <= len(worker.of("group_recreated")) <= 3
+    assert worker.of("broker_down") == []
+    wait_until(lambda: own_theatre.client.exists(own_theatre.keys.worker("a")))
+
+
+@pytest.mark.parametrize("how", ["destroy", "delete", "rename"])
+def test_a_group_that_vanishes_under_running_jobs_is_one_incident_and_no_job_runs_twice(
+    own_theatre: Theatre, how: str
+) -> None:
+    orders = own_theatre.add("gated", 3)
+    worker = own_theatre.start(renew_every_s="0.3", **({"block_ms": "200"} if how == "rename" else {}))
+    own_theatre.wait_runs("start", 3)
+    stream = own_theatre.keys.stream
+    match how:
+        case "destroy":
+            own_theatre.client.xgroup_destroy(stream, "workers")
+        case "delete":
+            own_theatre.client.delete(stream)
+        case "rename":
+            own_theatre.client.rename(stream, f"{stream}-elsewhere")
+    (later,) = own_theatre.add("quick")
+    worker.wait("delivery_settled", order_id=later)
+    own_theatre.open()
+    own_theatre.wait_runs("end", 4)
+    if how == "destroy":
+        worker.wait("delivery_settled", 4)
+        own_theatre.check_books(*orders, later)
+    else:
+        # Their entries are gone, and with them whatever could be written about them.
+        worker.wait("tenure_lost", 3)
+    assert len(own_theatre.runs("start")) == 3
+    assert len(worker.of("group_recreated")) == 1
+    assert worker.of("broker_down") == []
+
+
+def test_redis_down_for_seconds_is_two_lines_no_load_and_no_restart(own_theatre: Theatre, server: RedisServer) -> None:
+    worker = own_theatre.start()
+    orders = own_theatre.add("quick", 5)
+    worker.wait("delivery_settled", 5)
+    server.stop()
+    worker.wait("broker_down")
+    assert_at_rest(worker, 2.0)
+    server.start()
+    worker.wait("broker_up")
+    orders += own_theatre.add("quick", 5)
+    worker.wait("delivery_settled", 10)
+    own_theatre.check_books(*orders)
+    assert (len(worker.of("broker_down")), len(worker.of("broker_up"))) == (1, 1)
+    assert len(worker.of("worker_started")) == 1
+
+
+def test_what_was_finished_while_redis_was_away_is_settled_when_it_comes_back_with_its_data(
+    start_redis: object, own_theatre: Theatre, server: RedisServer
+) -> None:
+    server.cli("CONFIG", "SET", "appendonly", "yes")
+    server.options = ("--appendonly", "yes")
+    orders = own_theatre.add("gated", 3)
+    worker = own_theatre.start()
+    own_theatre.wait_runs("start", 3)
+    wait_until(lambda: b"aof_rewrite_in_progress:0" in _info(server) and b"aof_enabled:1" in _info(server))
+    server.stop()
+    own_theatre.open()
+    own_theatre.wait_runs("end", 3)
+    worker.wait("broker_down")
+    server.start()
+    worker.wait("delivery_settled", 3, outcome="done")
+    own_theatre.check_books(*orders)
+    assert len(own_theatre.runs("start")) == 3
+
+
+def _info(server: RedisServer) -> bytes:
+    answer = server.cli("INFO", "persistence")
+    assert isinstance(answer, dict | bytes)
+    return answer if isinstance(answer, bytes) else b"\n".join(b"%s:%s" % (_b(k), _b(v)) for k, v in answer.items())
+
+
+def _b(value: object) -> bytes:
+    return str(value).encode()
+
+
+def test_a_key_of_the_wrong_type_is_told_once_and_no_hot_loop(own_theatre: Theatre) -> None:
+    worker = own_theatre.start(block_ms="200")
+    stream = own_theatre.keys.stream
+    own_theatre.client.delete(stream)
+    own_theatre.client.set(stream, "somebody's")
+    worker.wait("broker_down")
+    assert_at_rest(worker, 2.0)
+    own_theatre.client.delete(stream)
+    (order_id,) = own_theatre.add("quick")
+    worker.wait("delivery_settled", order_id=order_id)
+    worker.wait("broker_up")
+    assert (len(worker.of("broker_down")), len(worker.of("broker_up"))) == (1, 1)
+
+
+def test_a_group_that_is_destroyed_all_the_time_is_no_hot_loop(own_theatre: Theatre) -> None:
+    worker = own_theatre.start(block_ms="200")
+    used, until = worker.cpu_s(), time.monotonic() + 2
+    while time.monotonic() < until:
+        own_theatre.client.xgroup_destroy(own_theatre.keys.stream, "workers")
+        time.sleep(0.002)
+    assert worker.cpu_s() - used < 2 * BUSY_SHARE
+    (order_id,) = own_theatre.add("quick")
+    worker.wait("delivery_settled", order_id=order_id)
+
+
+def test_an_idle_worker_makes_at_most_ten_calls_a_second_and_has_no_load(
+    own_theatre: Theatre, server: RedisServer
+) -> None:
+    worker = own_theatre.start()
+    worker.wait("worker_started")
+    seconds = 4.0
+    with server.client() as client, client.monitor() as monitor:
+        used, until = worker.cpu_s(), time.monotonic() + seconds
+        monitor.connection._sock.settimeout(0.2)
+        calls: list[str] = []
+        while time.monotonic() < until:
+            try:
+                line = monitor.next_command()
+            except (TimeoutError, OSError, Exception):  # noqa: BLE001 - redis-py wraps the time-out
+                continue
+            if line["client_type"] != "lua":
+                calls.append(line["command"].split()[0])
+        used = worker.cpu_s() - used
+    assert calls, "it promotes twice a second at least"
+    assert len(calls) / seconds <= 10
+    assert used / seconds < 0.05
+
+
+def assert_at_rest(worker: WorkerProcess, seconds: float) -> None:
+    """For so long the worker uses next to no processor time."""
+    used = worker.cpu_s()
+    time.sleep(seconds)
+    assert worker.cpu_s() - used < seconds * BUSY_SHARE
