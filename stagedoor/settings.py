@@ -91,7 +91,9 @@ _COUNT = "entries"
 class Settings:
     """All settings of one process."""
 
-    redis_url: str = _setting("redis://127.0.0.1:6379/0", _text, "Redis: redis://, rediss:// or unix://")
+    redis_url: str = _setting(
+        "redis://127.0.0.1:6379/0", _text, "Redis: redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://"
+    )
     orders_url: str = _setting("sqlite:///stagedoor.db", _text, "the order book's database, as SQLAlchemy writes it")
     tickets_dir: Path = _setting(lambda: Path("tickets"), Path, "the folder of the ticket files, shared by all hosts")
     namespace: str = _setting(
@@ -203,6 +205,11 @@ def _contradictions(settings: Settings) -> list[str]:
         problems.append(
             f"renew_every_s: {settings.renew_every_s:g} is more than a third of reclaim_idle_s "
             f"({settings.reclaim_idle_s:g}); a live worker would be robbed"
+        )
+    if settings.redis_url.startswith("redis+cluster://") and not settings.namespace.startswith("{"):
+        problems.append(
+            f"namespace: {settings.namespace!r} is not in braces; on Redis Cluster all keys have to be in one slot: "
+            f"write it {{{settings.namespace}}}"
         )
     if settings.backoff_base_s > settings.backoff_cap_s:
         problems.append(

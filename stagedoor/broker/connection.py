@@ -12,6 +12,7 @@ from redis.backoff import NoBackoff
 from redis.maint_notifications import MaintNotificationsConfig
 from redis.retry import Retry
 
+from stagedoor.broker.addresses import CLUSTER, SENTINEL, FollowingConnection, parse_guides, resolver_of
 from stagedoor.errors import BrokerError, BrokerUnavailable, ConfigurationError, GroupMissing
 
 CONNECT_TIMEOUT_S = 1.0
@@ -23,7 +24,7 @@ PATIENT_MARGIN_S = 2.0
 MIN_REDIS = (7, 0)
 MIN_VALKEY = (7, 2)
 
-_SCHEMES = ("redis", "rediss", "unix")
+_SCHEMES = ("redis", "rediss", "unix", SENTINEL, CLUSTER)
 _WEATHER = ("LOADING", "READONLY", "MISCONF", "OOM", "NOAUTH", "CLUSTERDOWN", "MOVED", "ASK", "TRYAGAIN",
             "MASTERDOWN", "NOREPLICAS", "BUSY", "WRONGPASS", "NOPERM", "UNBLOCKED")  # fmt: skip
 _NO_GROUP = ("no such key", "requires the key to exist", "key no longer exists")
@@ -99,12 +100,21 @@ def _sha1(text: str) -> str:
 
 
 class Link:
-    """The connections to one Redis: quick ones for everything, patient ones for reads that carry bodies."""
+    """The connections to one Redis: quick ones for everything, patient ones for reads that carry bodies.
 
-    def __init__(self, url: str, *, block_ms: int = 5000) -> None:
+    Args:
+        url: the address, see the setting `redis_url`.
+        block_ms: how long a blocked read may take.
+        namespace: of the keys; on a cluster it decides which node is spoken to.
+
+    Raises:
+        ConfigurationError: the address cannot be used, or the namespace not on a cluster.
+    """
+
+    def __init__(self, url: str, *, block_ms: int = 5000, namespace: str = "") -> None:
         self.url = url
-        self.quick = _client(url, QUICK_TIMEOUT_S)
-        self.patient = _client(url, block_ms / 1000 + PATIENT_MARGIN_S)
+        self.quick = _client(url, QUICK_TIMEOUT_S, namespace)
+        self.patient = _client(url, block_ms / 1000 + PATIENT_MARGIN_S, namespace)
 
     def check_server(self) -> list[str]:
         """Make sure that this is a server we can work with.
@@ -113,12 +123,16 @@ class Link:
             Warnings for the operator.
 
         Raises:
-            ConfigurationError: the server is too old.
+            ConfigurationError: the server is too old, or a cluster's node that was named as if it were alone.
             BrokerUnavailable: it cannot be asked now.
         """
         with mapped_errors():
             info: dict[str, Any] = self.patient.info()
         _check_version(info)
+        if info.get("redis_mode") == "cluster" and not self.url.startswith(CLUSTER):
+            raise ConfigurationError(
+                f"redis_url: {masked(self.url)} is a node of a Redis Cluster; name it {CLUSTER}://host:port,host:port"
+            )
         policy = str(info.get("maxmemory_policy", "noeviction"))
         if policy == "noeviction":
             return []
@@ -150,8 +164,11 @@ def check_url(url: str) -> None:
     scheme = url.partition("://")[0]
     if "://" not in url or scheme not in _SCHEMES:
         raise ConfigurationError(
-            f"redis_url: {masked(url)!r} is not understood; take redis://host:port/db, rediss://… or unix:///path"
+            f"redis_url: {masked(url)!r} is not understood; take redis://host:port/db, rediss://…, unix:///path, "
+            f"{SENTINEL}://host:port,host:port/service/db or {CLUSTER}://host:port,host:port"
         )
+    if parse_guides(url) is not None:
+        return
     try:
         redis.ConnectionPool.from_url(url)
     except (ValueError, TypeError, AttributeError) as error:
@@ -165,16 +182,26 @@ def masked(url: str) -> str:
     return re.sub(r"([?&]password=)[^&]*", r"\1***", re.sub(r"(://[^:@/]*:).*@", r"\1***@", url))
 
 
-def _client(url: str, timeout_s: float) -> "redis.Redis":
+def _client(url: str, timeout_s: float, namespace: str) -> "redis.Redis":
     check_url(url)
-    return redis.Redis.from_url(
-        url,
-        socket_timeout=timeout_s,
-        socket_connect_timeout=CONNECT_TIMEOUT_S,
-        retry=Retry(NoBackoff(), 0),
-        health_check_interval=0,
-        maint_notifications_config=MaintNotificationsConfig(enabled=False),
+    options: dict[str, Any] = {
+        "socket_timeout": timeout_s,
+        "socket_connect_timeout": CONNECT_TIMEOUT_S,
+        "retry": Retry(NoBackoff(), 0),
+        "health_check_interval": 0,
+        "maint_notifications_config": MaintNotificationsConfig(enabled=False),
+    }
+    guides = parse_guides(url)
+    if guides is None:
+        return redis.Redis.from_url(url, **options)
+    pool = redis.ConnectionPool(
+        connection_class=FollowingConnection,
+        resolve=resolver_of(guides, namespace),
+        needs_role=guides.scheme == SENTINEL,
+        **guides.connection_options(),
+        **options,
     )
+    return redis.Redis.from_pool(pool)
 
 
 _ID_UNKNOWN = -1

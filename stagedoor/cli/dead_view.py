@@ -44,7 +44,7 @@ def opened(settings: Settings) -> Iterator[DeadLetters]:
     Raises:
         BrokerUnavailable: Redis cannot be asked; says where it was looked for.
     """
-    link = Link(settings.redis_url, block_ms=0)
+    link = Link(settings.redis_url, block_ms=0, namespace=settings.namespace)
     try:
         yield DeadLetters(link, Keys(settings.namespace), stream_maxlen=settings.stream_maxlen)
     except BrokerUnavailable as error:

@@ -192,7 +192,7 @@ class _Room:
 
 @contextlib.contextmanager
 def _opened(settings: Settings) -> Iterator[_Room]:
-    link = Link(settings.redis_url, block_ms=0)
+    link = Link(settings.redis_url, block_ms=0, namespace=settings.namespace)
     with contextlib.ExitStack() as stack:
         stack.callback(link.close)
         books: Books | None = None

@@ -50,7 +50,7 @@ def explain(settings: Settings, asked: str, kind: str | None, *, as_json: bool) 
 
 @contextlib.contextmanager
 def _tracing(settings: Settings) -> Iterator[Tracing]:
-    link = Link(settings.redis_url, block_ms=0)
+    link = Link(settings.redis_url, block_ms=0, namespace=settings.namespace)
     try:
         yield Tracing(link, Keys(settings.namespace))
     except BrokerUnavailable as error:

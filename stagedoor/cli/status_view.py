@@ -30,7 +30,7 @@ def look(settings: Settings) -> Overview:
     Raises:
         BrokerUnavailable: it cannot be asked; says where it was looked for.
     """
-    link = Link(settings.redis_url, block_ms=0)
+    link = Link(settings.redis_url, block_ms=0, namespace=settings.namespace)
     try:
         return Inspection(link, Keys(settings.namespace)).look()
     except BrokerUnavailable as error:

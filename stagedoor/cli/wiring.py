@@ -92,7 +92,7 @@ def _tried[T](problems: list[str], function: Callable[[], T]) -> T | None:
 @contextlib.contextmanager
 def open_link(settings: Settings) -> Iterator[Link]:
     """Make the connections to Redis; none is connected before it is used."""
-    link = Link(settings.redis_url, block_ms=settings.block_ms)
+    link = Link(settings.redis_url, block_ms=settings.block_ms, namespace=settings.namespace)
     try:
         yield link
     finally:
@@ -140,7 +140,8 @@ async def serve_worker(equipment: Equipment, *, with_relay: bool = False, stop: 
         events.emit(Warned(message=note))
     losses = Losses(link, keys, dead_maxlen=settings.dead_maxlen)
     companions: tuple[Callable[[], Awaitable[None]], ...] = (
-        Lookout(losses.note, events=events, rng=random.Random()).run,
+        # Thrice as often as the pending lists are walked: the counters soon lose track of a loss.
+        Lookout(losses.note, events=events, every_s=settings.reclaim_every_s / 3, rng=random.Random()).run,
     )
     if with_relay:
         companions += (make_relay(equipment.book.outbox, link, settings=settings, events=events).run,)
