@@ -110,6 +110,10 @@ class Crew:
         """Whether this process has not been seen to end."""
         return name in self._running
 
+    def pid(self, name: str) -> int:
+        """Return the process id of a process that runs."""
+        return self._running[name].pid
+
     def lost(self) -> dict[str, int]:
         """Return the processes that have ended though nobody asked them to, with their exit codes."""
         for name, process in list(self._running.items()):
