@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from stagedoor.cli.text import printable, span
+from stagedoor.cli.text import printable, span, text_of
 
 if TYPE_CHECKING:
     from stagedoor.cli.logs import Line
@@ -68,7 +68,7 @@ def _clock(at: float) -> str:
 def _shown(value: Any) -> str:
     if isinstance(value, tuple | list):
         return ",".join(_shown(item) for item in value)
-    text = printable(str(value))
+    text = printable(text_of(value))
     return f'"{text}"' if " " in text else text
 
 
@@ -122,7 +122,9 @@ class _Filled(dict[str, _Word]):
     def __missing__(self, name: str) -> _Word:
         self.used.add(name)
         value = self._fields.get(name, "?")
-        return _Word(", ".join(map(_shown, value)) if isinstance(value, tuple | list) else printable(str(value), 1000))
+        return _Word(
+            ", ".join(map(_shown, value)) if isinstance(value, tuple | list) else printable(text_of(value), 1000)
+        )
 
 
 def _delivery(fields: Fields) -> str:

@@ -25,7 +25,7 @@ import attrs
 import structlog
 
 from stagedoor.cli.log_text import TextLines
-from stagedoor.cli.text import printable
+from stagedoor.cli.text import printable, text_of
 from stagedoor.events import Event, EventStream
 
 LEVELS: Mapping[str, int] = {
@@ -69,8 +69,8 @@ def jsonable(value: Any, name: str = "") -> Any:
     if isinstance(value, list | tuple | set | frozenset):
         return [jsonable(item) for item in value]
     if isinstance(value, Mapping):
-        return {str(key): jsonable(item) for key, item in value.items()}
-    return printable(str(value), LONGEST_TRACEBACK if name == "exception" else LONGEST_VALUE)
+        return {text_of(key): jsonable(item) for key, item in value.items()}
+    return printable(text_of(value), LONGEST_TRACEBACK if name == "exception" else LONGEST_VALUE)
 
 
 class LineWriter:
@@ -143,10 +143,9 @@ class LineWriter:
     def _text(self, line: Line) -> str:
         try:
             return self._make(line)
-        except Exception as error:  # noqa: BLE001 - a value whose str() raises must not end the logs
-            return json_line(
-                Line(at=line.at, level="error", name="log_line_failed", fields={"of": line.name, "error": repr(error)})
-            )
+        except Exception as error:  # noqa: BLE001 - whatever a plugin logs must not end the logs
+            told = {"of": text_of(line.name), "error": type(error).__qualname__}
+            return json_line(Line(at=line.at, level="error", name="log_line_failed", fields=told))
 
 
 class _Sink:

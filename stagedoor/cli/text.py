@@ -20,6 +20,14 @@ def printable(text: str, longest: int = LONGEST) -> str:
     return "".join(char if char.isprintable() else escaped(char) for char in cut)
 
 
+def text_of(value: object) -> str:
+    """Return a value's text; one that cannot be shown is named, and so is what kept it from it."""
+    try:
+        return str(value)
+    except Exception as error:  # noqa: BLE001 - what a plugin logs may do anything when shown
+        return f"({type(value).__qualname__}, whose text could not be shown: {type(error).__qualname__})"
+
+
 def escaped(char: str) -> str:
     """Return one character as Python writes it in ASCII."""
     return ascii(char)[1:-1]

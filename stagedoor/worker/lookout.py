@@ -10,21 +10,23 @@ from stagedoor.errors import BrokerError
 from stagedoor.events import EventStream, UnreadTrimmed
 from stagedoor.weather import Weather
 
-EVERY_S = 10.0
-
 
 class Lookout:
-    """Looks every ten seconds; any number may look.
+    """Looks now and then; any number may look.
 
     Args:
         note: puts new losses on record and returns them.
         events: told of each loss.
+        every_s: pause in seconds between two looks.
         rng: for jitter.
     """
 
-    def __init__(self, note: Callable[[], tuple[Lost, ...]], *, events: EventStream, rng: random.Random) -> None:
+    def __init__(
+        self, note: Callable[[], tuple[Lost, ...]], *, events: EventStream, every_s: float, rng: random.Random
+    ) -> None:
         self._note = note
         self._events = events
+        self._every_s = every_s
         self._rng = rng
         # Of an outage the services that work tell; this one only waits for its end.
         self._weather = Weather(events=EventStream(), rng=rng, unavailable=BrokerError)
@@ -37,7 +39,7 @@ class Lookout:
         """
         task_status.started()
         while True:
-            await trio.sleep(self._rng.uniform(0.8, 1.0) * EVERY_S)
+            await trio.sleep(self._rng.uniform(0.8, 1.0) * self._every_s)
             await self.look_once()
 
     async def look_once(self) -> None:

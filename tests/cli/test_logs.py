@@ -193,19 +193,31 @@ def test_an_exception_is_whole_in_json_and_its_gist_in_text() -> None:
             assert "luck" in line
 
 
-def test_a_value_that_cannot_be_written_does_not_end_the_logs() -> None:
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_a_value_that_cannot_be_written_is_named_and_the_line_stays(log_format: str) -> None:
     class Broken:
         def __str__(self) -> str:
             raise RuntimeError("no text")
 
     stream = io.StringIO()
-    logs = Logs("text", stream=stream)
-    logs.log.info("bad", value=Broken())
-    logs.log.info("good")
+    logs = Logs(log_format, stream=stream)
+    logs.log.info("bad", value=Broken(), other="kept")
     logs.flush()
-    first, second = stream.getvalue().splitlines()
-    assert "log_line_failed" in first
-    assert second.endswith("good")
+    [line] = stream.getvalue().splitlines()
+    assert "Broken, whose text could not be shown: RuntimeError" in line
+    assert "bad" in line
+    assert "kept" in line
+
+
+def test_a_line_that_cannot_be_made_does_not_end_the_logs() -> None:
+    def fail(line: Line) -> str:
+        raise RuntimeError("no line")
+
+    stream = io.StringIO()
+    writer = LineWriter(stream, fail)
+    writer.add(Line(at=0.0, level="info", name="bad", fields={}))
+    writer.flush()
+    assert '"event":"log_line_failed","of":"bad","error":"RuntimeError"' in stream.getvalue()
 
 
 # -- nobody waits ------------------------------------------------------------------------------

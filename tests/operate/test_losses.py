@@ -231,7 +231,7 @@ async def test_the_lookout_tells_of_each_loss_and_outlasts_outages_in_silence(
         return answer  # type: ignore[no-any-return]  # a list of anything
 
     async with trio.open_nursery() as nursery:
-        await nursery.start(Lookout(note, events=EventStream(told.append), rng=random.Random(1)).run)
+        await nursery.start(Lookout(note, events=EventStream(told.append), every_s=10, rng=random.Random(1)).run)
         await over.wait()
         nursery.cancel_scope.cancel()
     assert told == [UnreadTrimmed(stream="jobs", count=3)]
