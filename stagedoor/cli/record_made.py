@@ -65,7 +65,7 @@ def run(settings: Settings, asked: Asked, *, as_json: bool) -> int:
 
 @contextlib.contextmanager
 def _tracing(settings: Settings) -> Iterator[Tracing]:
-    link = Link(settings.redis_url, block_ms=0)
+    link = Link(settings.redis_url, block_ms=0, namespace=settings.namespace)
     try:
         yield Tracing(link, Keys(settings.namespace))
     except BrokerUnavailable as error:
