@@ -12,10 +12,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.broker.harness import RedisHarness, job
+from tests.operate.conftest import Run
 from tests.support.redis_server import RedisServer
 
 pytestmark = [pytest.mark.process, pytest.mark.redis]
@@ -129,6 +131,12 @@ def feed(real: RedisHarness) -> dict[str, str]:
     return added | {real.add(fields): "malformed" for fields in bad}
 
 
+def pending(real: RedisHarness) -> list[str]:
+    """Return the ids of what is pending; does not look at keys that may be of any type."""
+    rows: Any = real.command("XPENDING", real.keys.stream, "workers", "-", "+", 99)
+    return [row["message_id"].decode() for row in rows]
+
+
 def settle_all(real: RedisHarness, worker: Worker) -> None:
     """Wait until nothing is owed any more."""
 
@@ -234,3 +242,35 @@ def test_every_word_of_a_loss_reaches_the_log(real: RedisHarness, start: Callabl
     settle_all(real, worker)
     assert [letter["reason"] for letter in real.state().dead if letter["entry_id"] == b""] == [b"trimmed"]
     assert worker.stop() == 0
+
+
+# -- wrong types under our keys ------------------------------------------------------------------
+
+
+def test_what_needs_a_key_of_the_wrong_type_waits_and_all_else_goes_on(
+    real: RedisHarness, start: Callable[..., Worker], command: Run
+) -> None:
+    """Refused outcomes stay pending and are told once; after doctor --fix they are written."""
+    worker = start("json", slots="4")
+    worker.wait_for_health(200)
+    for key in (real.keys.dead, real.keys.delayed, real.keys.delayed_body, real.keys.crashes, real.keys.trimmed):
+        real.client.delete(key)
+        real.client.set(key, "not ours")
+    waiting = [real.add(job(kind)) for kind in ("hopeless", "again", "nobody_knows_me")]
+    real.add(((b"foo", b"bar"),))
+    for _ in range(50):
+        real.add(job("fine"))
+    until(lambda: len(pending(real)) == 4 and real.length() == 4, f"all else is done: {worker.said}")
+    until(lambda: worker.said.count("settle_refused") == 4, f"each is told: {worker.said}")
+    assert set(waiting) <= set(pending(real))
+    assert worker.get("/healthz")[0] == 200, "work goes forward"
+
+    fixed = command("doctor", "--fix", "--json")
+    assert len([said for said in fixed.data["fixed"] if "misplaced" in said]) == 5
+    until(lambda: not pending(real), f"what was refused is written: {worker.said}")
+    reasons = sorted(letter["reason"] for letter in real.state().dead)
+    assert reasons == [b"malformed", b"permanent"]
+    assert worker.said.count("settle_refused") == 4
+    assert worker.stop() == 0
+    settled = [json.loads(line) for line in worker.lines if "delivery_settled" in line]
+    assert {line["entry_id"] for line in settled} >= set(waiting), "nothing is lost"

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from stagedoor import Permanent, handler
+from stagedoor import Permanent, Retry, handler
 
 EVIL = "ok\n2026-01-01 00:00:00 INFO forged\r\x1b[2J\u2028forged\x85forged\x00"
 
@@ -53,6 +53,13 @@ def unprintable(job: Any, ctx: Any) -> None:
 def hopeless(job: Any, ctx: Any) -> None:
     """Give up with a text that would forge lines."""
     raise Permanent(EVIL)
+
+
+@handler("again", base=0.01)
+def again(job: Any, ctx: Any) -> None:
+    """Succeed the second time."""
+    if job.attempt == 1:
+        raise Retry(after=0)
 
 
 @handler("returns")
