@@ -1,4 +1,4 @@
-"""Layouts are data: TOML files of typed boxes in millimetres, checked when they are read.
+"""Layouts are data: TOML or JSON files of typed boxes in millimetres, checked when they are read.
 
 Places are measured from the top left corner of the page. A box that shows text
 holds a template: words, and fields in braces (`{holder}`, `{label.row}`). A
@@ -11,6 +11,7 @@ and the box, not when the first ticket is drawn.
 
 # ruff: noqa: RUF009, PLR2004 - attributes are declared by a call (see _value), and limits stand where they hold
 
+import json
 import math
 import re
 import tomllib
@@ -361,22 +362,19 @@ def _no_image(name: str) -> tuple[str, bytes]:
 
 
 def read_layout(text: str, *, name: str, file: str, image: Callable[[str], tuple[str, bytes]] = _no_image) -> Layout:
-    """Return the layout in *text*, the content of a TOML file.
+    """Return the layout in *text*, the content of a TOML file, or of a JSON file of the same shape.
 
     Args:
         text: the file's content.
         name: what the layout is called.
-        file: its name for messages.
+        file: its name, for messages; one that ends in ``.json`` holds JSON.
         image: returns file name and content of the picture of a name, or raises
             `FileNotFoundError`.
 
     Raises:
         ConfigurationError: everything that is wrong, each with the file and the box.
     """
-    try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(f"layout {file} is no TOML: {error}") from error
+    data = _decoded(text, file)
     problems: list[str] = []
     known = {"page", "colors", "box"}
     problems += [
@@ -405,6 +403,30 @@ def read_layout(text: str, *, name: str, file: str, image: Callable[[str], tuple
         images=images,
         colors={name: Color.of(colors.get(name, name)) for name in used | colors.keys()},
     )
+
+
+def _decoded(text: str, file: str) -> Mapping[str, Any]:
+    """Return the tables of a file, whichever of the two forms it has."""
+    try:
+        if not file.endswith(".json"):
+            return tomllib.loads(text)
+        data = json.loads(text, object_pairs_hook=_without_repetition)
+    except (ValueError, RecursionError) as error:
+        raise ConfigurationError(
+            f"layout {file} is no {'JSON' if file.endswith('.json') else 'TOML'}: {error}"
+        ) from error
+    if not isinstance(data, dict):
+        raise ConfigurationError(f"layout {file} must be one object with page, colors and box")
+    return data
+
+
+def _without_repetition(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Refuse a key that is there twice, as TOML does: JSON's reader would take the last one and say nothing."""
+    data = dict(pairs)
+    if len(data) < len(pairs):
+        twice = next(name for name, _ in pairs if sum(name == other for other, _ in pairs) > 1)
+        raise ValueError(f"the key {twice!r} is there twice")
+    return data
 
 
 def _page(data: Any, file: str, problems: list[str]) -> PageSize | None:

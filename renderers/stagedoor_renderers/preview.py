@@ -10,6 +10,7 @@ import attrs
 from stagedoor.errors import ConfigurationError
 from stagedoor.rendering.api import Order, RenderRequest
 from stagedoor_renderers import probe
+from stagedoor_renderers.stock import LAYOUT_ENDINGS
 from stagedoor_renderers.ticket_pdf import TicketPdf
 
 DPI = 150
@@ -18,18 +19,26 @@ MAX_PICTURES = 20
 
 @attrs.frozen(kw_only=True)
 class Preview:
-    """The document, a PNG of each of its first pages, and what could not be drawn."""
+    """The document, a PNG of each of its first pages, and what could not be drawn.
+
+    *lacks* says what is missing here that a preview could have, such as pictures.
+    """
 
     pdf: bytes = attrs.field(repr=False)
     pictures: tuple[bytes, ...] = attrs.field(repr=False)
     notes: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
+
+
+class NoPictures(ConfigurationError):
+    """What draws pictures is not installed."""
 
 
 def preview(layout: str, *, order: Order | None = None, folder: Path | None = None, dpi: int = DPI) -> Preview:
     """Return what *layout* makes of *order*.
 
     Args:
-        layout: the name of a layout, or the path of a TOML file.
+        layout: the name of a layout, or the path of a TOML or JSON file.
         order: what to draw; a made-up order when None.
         folder: a folder of layouts besides those that ship.
         dpi: how fine the pictures are.
@@ -40,26 +49,30 @@ def preview(layout: str, *, order: Order | None = None, folder: Path | None = No
     """
     name = layout
     file = Path(layout)
-    if file.suffix == ".toml":
-        folder, name = file.parent, file.stem
+    if file.suffix in LAYOUT_ENDINGS:
+        folder, name = file, file.stem
     renderer = TicketPdf(layout=name, layouts=folder)
     renderer.warm_up()
     drawn = order or probe.order()
     request = RenderRequest(order=drawn, layout=name, locale=drawn.locale)
     pdf = renderer.render(request, probe.no_check)
-    return Preview(pdf=pdf, pictures=pictures_of(pdf, dpi=dpi), notes=tuple(renderer.notes(request)))
+    notes = tuple(renderer.notes(request))
+    try:
+        return Preview(pdf=pdf, pictures=pictures_of(pdf, dpi=dpi), notes=notes)
+    except NoPictures as error:
+        return Preview(pdf=pdf, pictures=(), notes=notes, lacks=tuple(error.problems))
 
 
 def pictures_of(pdf: bytes, *, dpi: int = DPI) -> tuple[bytes, ...]:
     """Return a PNG of each of the first pages of *pdf*.
 
     Raises:
-        ConfigurationError: pypdfium2 is not installed.
+        NoPictures: pypdfium2 is not installed.
     """
     try:
         import pypdfium2  # noqa: PLC0415 - only pictures need it, and it is not needed to print
     except ImportError:
-        raise ConfigurationError("pictures need pypdfium2: pip install pypdfium2") from None
+        raise NoPictures("there is no picture, for that needs pypdfium2: pip install pypdfium2") from None
     with _PDFIUM:
         return _drawn(pypdfium2.PdfDocument(pdf), dpi)
 

@@ -18,7 +18,7 @@ def new_renderer(name: str, *, parent: Path = Path()) -> Path:
         parent: where the folder is made.
 
     Raises:
-        ConfigurationError: the name is not allowed, or the folder is there already.
+        ConfigurationError: the name is not allowed, or the folder is there already or cannot be made.
     """
     if not _NAME.fullmatch(name) or len(name) > _MAX_NAME:
         raise ConfigurationError(
@@ -28,10 +28,13 @@ def new_renderer(name: str, *, parent: Path = Path()) -> Path:
     folder = parent / name
     if folder.exists():
         raise ConfigurationError(f"{folder} is there already; choose another name, or remove it")
-    for path, text in skeleton_of(name).items():
-        file = folder / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
+    try:
+        for path, text in skeleton_of(name).items():
+            file = folder / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"{folder} cannot be made: {error.strerror}") from None
     return folder
 
 

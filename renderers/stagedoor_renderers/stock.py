@@ -6,8 +6,9 @@ import importlib.metadata
 import importlib.resources
 import unicodedata
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.resources.abc import Traversable
+from pathlib import Path
 
 import attrs
 
@@ -25,6 +26,8 @@ _LIBRARIES = ("arabic-reshaper", "babel", "pillow", "python-bidi", "reportlab", 
 """Whose versions decide what is drawn."""
 
 _EVENTS_REMEMBERED = 256
+
+LAYOUT_ENDINGS = (".toml", ".json")
 
 _IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".webp")
 
@@ -88,7 +91,7 @@ def built_in_layouts() -> Mapping[str, Layout]:
 
 
 def layouts_in(folder: Traversable) -> Mapping[str, Layout]:
-    """Return the layouts of a folder: every ``.toml`` file is one, pictures lie beside them.
+    """Return the layouts of a folder: every ``.toml`` and ``.json`` file is one, pictures lie beside them.
 
     Raises:
         ConfigurationError: the folder cannot be read, or layouts in it are wrong; all
@@ -98,11 +101,29 @@ def layouts_in(folder: Traversable) -> Mapping[str, Layout]:
         names = sorted(item.name for item in folder.iterdir())
     except OSError as error:
         raise ConfigurationError(f"the folder of layouts {folder} cannot be read: {error}") from error
+    return _layouts(folder, names)
+
+
+def layout_of(file: Path) -> Mapping[str, Layout]:
+    """Return the layout in *file* by its name; pictures lie beside it, and nothing else there is looked at.
+
+    Raises:
+        ConfigurationError: it cannot be read, or is wrong; all its problems.
+    """
+    if file.suffix not in LAYOUT_ENDINGS:
+        raise ConfigurationError(f"layout {file}: the name of a layout's file ends in {' or '.join(LAYOUT_ENDINGS)}")
+    return _layouts(file.parent, [file.name])
+
+
+def _layouts(folder: Traversable, names: Sequence[str]) -> Mapping[str, Layout]:
     layouts: dict[str, Layout] = {}
     problems: list[str] = []
     for file in names:
-        name = file.removesuffix(".toml")
-        if name == file:
+        name, dot, ending = file.rpartition(".")
+        if dot + ending not in LAYOUT_ENDINGS:
+            continue
+        if f"{name}.json" in names and ending == "toml":
+            problems.append(f"layout {name} is there twice, as {name}.toml and as {name}.json; remove one of them")
             continue
         try:
             layouts[name] = read_layout(_text_of(folder, file), name=name, file=file, image=_finder(folder))
@@ -129,6 +150,14 @@ def _finder(folder: Traversable) -> Callable[[str], tuple[str, bytes]]:
         raise FileNotFoundError(name)
 
     return find
+
+
+def hash_of_layout(file: Path, layouts: Mapping[str, Layout]) -> str:
+    """Return a hash of one layout's file and of the pictures that it shows."""
+    digest = hashlib.sha256(file.read_bytes())
+    for image in sorted(image.name for layout in layouts.values() for image in layout.images.values()):
+        digest.update(image.encode("ascii"))
+    return digest.hexdigest()
 
 
 def hash_of(folder: Traversable) -> str:

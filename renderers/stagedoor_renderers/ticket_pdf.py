@@ -15,7 +15,15 @@ from stagedoor_renderers.kit import settings
 from stagedoor_renderers.kit.sheet import Sheet
 from stagedoor_renderers.layout import Layout
 from stagedoor_renderers.limits import checked
-from stagedoor_renderers.stock import Stock, hash_of, layouts_in, load_stock
+from stagedoor_renderers.stock import (
+    LAYOUT_ENDINGS,
+    Stock,
+    hash_of,
+    hash_of_layout,
+    layout_of,
+    layouts_in,
+    load_stock,
+)
 from stagedoor_renderers.telling import Sign, plain_token, wanted_positions
 from stagedoor_renderers.values import Language
 
@@ -47,7 +55,7 @@ class TicketPdf:
 
     Args:
         layout: the layout of requests that name none.
-        layouts: a folder of layouts and pictures, besides those that ship.
+        layouts: a folder of layouts and pictures besides those that ship, or the file of one.
         missing: what to do about characters that no font covers: ``replace`` them
             by a visible mark, and say so in the notes of the result; or ``refuse``
             the request.
@@ -154,7 +162,7 @@ class TicketPdf:
 
     def _load(self) -> _Room:
         stock = load_stock()
-        own = layouts_in(self.layouts) if self.layouts else {}
+        own, hash_of_own = self._own_layouts()
         layouts = {**stock.layouts, **own}
         return _Room(
             stock=stock,
@@ -163,13 +171,22 @@ class TicketPdf:
             fingerprint=" ".join(
                 (
                     stock.fingerprint,
-                    hash_of(self.layouts) if self.layouts else "-",
+                    hash_of_own,
                     self.layout,
                     self.missing,
                     "plain" if self.sign is plain_token else f"signed {probe_code(self.sign)}",
                 )
             ),
         )
+
+    def _own_layouts(self) -> tuple[Mapping[str, Layout], str]:
+        """Return the layouts besides those that ship, and a hash of their files."""
+        if self.layouts is None:
+            return {}, "-"
+        if self.layouts.suffix in LAYOUT_ENDINGS and not self.layouts.is_dir():
+            own = layout_of(self.layouts)
+            return own, hash_of_layout(self.layouts, own)
+        return layouts_in(self.layouts), hash_of(self.layouts)
 
 
 def probe_code(sign: Sign) -> str:

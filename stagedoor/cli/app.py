@@ -38,7 +38,9 @@ COMMANDS: dict[str, Entry] = {
     "explain": Entry("stagedoor.cli.explain", "Say where an entry, row, order or token is, and what comes next."),
     "doctor": Entry("stagedoor.cli.doctor", "Check everything that can be wrong; --fix puts right what can be."),
     "record": Entry("stagedoor.cli.record", "Make a fixture of live orders and entries, with invented people."),
-    "renderers": Entry("stagedoor.cli.renderers", "List the renderers that are installed."),
+    "renderers": Entry("stagedoor.cli.renderers", "List the renderers that are installed, or begin one of your own."),
+    "preview": Entry("stagedoor.cli.preview", "Draw a layout as PDF and PNG, before anybody buys a ticket."),
+    "verify": Entry("stagedoor.cli.verify", "Check a signed token with a public key, without any connection."),
     "replay": Entry("stagedoor.cli.replay", "Run fixtures against real handlers and a real Redis."),
     "demo": Entry("stagedoor.cli.demo", "Sell, refund and print tickets with real parts on this machine."),
     "chaos": Entry(

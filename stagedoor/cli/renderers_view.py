@@ -1,10 +1,13 @@
 """What ``renderers`` shows."""
 
+import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.text import Text
 
+from stagedoor.cli.engine import needs_engine
 from stagedoor.cli.output import print_json, safe, show, table
 from stagedoor.cli.plugins import TICKETS, load_renderers_of
 from stagedoor.rendering.registry import Installed
@@ -33,6 +36,24 @@ def print_renderers(modules: Sequence[str], *, as_json: bool) -> None:
         show(made)
     else:
         show(Text(f"no renderer is installed; the built-in ones come with {TICKETS}", style="yellow"))
+
+
+def begin_renderer(name: str, parent: Path) -> None:
+    """Write the package of a new renderer into *parent*, and say what to do with it.
+
+    Raises:
+        ConfigurationError: the name is not allowed, its folder is there already or cannot be
+            made, or the package that knows how is not installed.
+    """
+    with needs_engine("renderers new"):
+        from stagedoor_renderers.skeleton import new_renderer  # noqa: PLC0415 - listing renderers needs none
+    folder = new_renderer(name, parent=parent)
+    show(
+        safe(f"{folder} is a package with a renderer that draws, and a test that passes. Next:"),
+        safe(f"  pip install -e {shlex.quote(f'{folder}[test]')}"),
+        safe(f"  python -m pytest {shlex.quote(str(folder))}"),
+        safe("  python -m stagedoor renderers"),
+    )
 
 
 def _data(item: Installed) -> dict[str, Any]:

@@ -1,5 +1,8 @@
 """Layouts: what ships works with any content, and what is wrong with a file is said with file and box."""
 
+import json
+import re
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -209,3 +212,61 @@ def test_turned_text_is_drawn_where_its_box_is(tmp_path: Path) -> None:
     _, boxes = glyph_boxes(renderer.render(request(), no_check))
     millimetres = [(left / 72 * 25.4, right / 72 * 25.4) for left, _, right, _ in boxes]
     assert all(9 <= left <= right <= 21 for left, right in millimetres)
+
+
+# -- the same as JSON ----------------------------------------------------------
+
+
+def as_json(text: str) -> str:
+    return json.dumps(tomllib.loads(text))
+
+
+def test_a_layout_may_be_json_and_draws_the_same(tmp_path: Path) -> None:
+    (tmp_path / "toml").mkdir()
+    (tmp_path / "json").mkdir()
+    (tmp_path / "toml" / "own.toml").write_text(GOOD, encoding="utf-8")
+    (tmp_path / "json" / "own.json").write_text(as_json(GOOD), encoding="utf-8")
+    drawn = [TicketPdf(layout="own", layouts=tmp_path / form).render(request(), no_check) for form in ("toml", "json")]
+    assert drawn[0] == drawn[1]
+
+
+def test_a_mistake_in_json_is_named_with_its_file_and_box() -> None:
+    wrong = as_json(GOOD.replace("size = 12", "size = 0"))
+    with pytest.raises(ConfigurationError) as caught:
+        read_layout(wrong, name="own", file="own.json")
+    assert caught.value.problems == ("layout own.json: box 1 (who): size must be from 1 to 200, found 0",)
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("{,}", "layout own.json is no JSON"),
+        ("[" * 100_000, "layout own.json is no JSON"),
+        ("[]", "layout own.json must be one object"),
+        ('{"page": {"width": 1e999, "height": 50}}', "must be a number from 20 to 1000, found inf"),
+        ('{"page": {"width": 50, "width": 60}}', "the key 'width' is there twice"),
+    ],
+)
+def test_what_is_no_layout_in_json_is_refused_in_a_line(text: str, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(said)):
+        read_layout(text, name="own", file="own.json")
+
+
+def test_one_layout_in_both_forms_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(GOOD, encoding="utf-8")
+    (tmp_path / "own.json").write_text(as_json(GOOD), encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=r"own is there twice, as own\.toml and as own\.json"):
+        TicketPdf(layout="own", layouts=tmp_path).warm_up()
+
+
+def test_a_shop_may_name_the_file_of_one_layout_and_nothing_beside_it_is_read(
+    tmp_path: Path, ticket: TicketPdf
+) -> None:
+    (tmp_path / "own.json").write_text(as_json(GOOD), encoding="utf-8")
+    (tmp_path / "orders.json").write_text("{}", encoding="utf-8")
+    renderer = TicketPdf(layout="own", layouts=tmp_path / "own.json")
+    renderer.warm_up()
+    (tmp_path / "orders.json").write_text("{ }", encoding="utf-8")
+    assert TicketPdf(layout="own", layouts=tmp_path / "own.json").fingerprint() == renderer.fingerprint()
+    (tmp_path / "own.json").write_text(as_json(GOOD) + " ", encoding="utf-8")
+    assert TicketPdf(layout="own", layouts=tmp_path / "own.json").fingerprint() != renderer.fingerprint()
