@@ -9,6 +9,7 @@ from stagedoor.core.outcome import RetryLater
 from stagedoor.core.tenure import Stream
 from stagedoor.errors import BrokerError, GroupMissing
 from tests.broker.harness import Harness, RedisHarness, accepted, identity, ids, job, settled
+from tests.support.redis_server import StartRedis
 
 
 def test_the_group_is_created_once_on_both_streams(broker: Harness) -> None:
@@ -126,3 +127,22 @@ def test_a_stopping_worker_whose_group_was_lost_says_so_and_can_retire_after_it_
     worker.ensure_groups()
     worker.retire()
     assert broker.state().workers == {}
+
+
+@pytest.mark.redis
+def test_a_hundred_flushes_under_a_working_worker_lose_nothing_that_came_after(start_redis: StartRedis) -> None:
+    server = start_redis()
+    harness = RedisHarness(server.url, "jobs")
+    worker = harness.worker("w")
+    for batch in range(100):
+        harness.add(job())
+        server.cli("FLUSHALL")
+        entry_id = harness.add(job())
+        with pytest.raises(GroupMissing):
+            worker.read(1)
+        assert worker.ensure_groups() is True
+        (claimed,) = worker.read(8).claimed
+        assert claimed.entry.entry_id == entry_id
+        assert worker.settle(batch, [settled(claimed)]).answers == accepted(1)
+    assert harness.length() == 0
+    harness.close()
