@@ -133,7 +133,7 @@ def feed(real: RedisHarness) -> dict[str, str]:
 
 def pending(real: RedisHarness) -> list[str]:
     """Return the ids of what is pending; does not look at keys that may be of any type."""
-    rows: Any = real.command("XPENDING", real.keys.stream, "workers", "-", "+", 99)
+    rows: Any = real.client.xpending_range(real.keys.stream, "workers", "-", "+", 99)
     return [row["message_id"].decode() for row in rows]
 
 
