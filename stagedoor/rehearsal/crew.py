@@ -67,6 +67,7 @@ class Crew:
         slots: per worker.
         settings: further settings of all of them, by name.
         workers: their names.
+        with_relay: whether there is a relay.
         program_of: the words that start Stagedoor in each process, by its name.
     """
 
@@ -78,6 +79,7 @@ class Crew:
         slots: int,
         settings: Mapping[str, str] | None = None,
         workers: Sequence[str] = WORKERS,
+        with_relay: bool = True,
         program_of: Callable[[str], Sequence[str]] = lambda _name: PROGRAM,
     ) -> None:
         self._house = house
@@ -85,13 +87,14 @@ class Crew:
         self._slots = slots
         self._settings = dict(settings or {})
         self._workers = tuple(workers)
+        self._with_relay = with_relay
         self._program_of = program_of
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._ended: dict[str, int] = {}
 
     def __enter__(self) -> Self:
         try:
-            for name in (RELAY, *self._workers):
+            for name in (*([RELAY] if self._with_relay else []), *self._workers):
                 self.start(name)
         except BaseException:
             self.__exit__(None, None, None)
