@@ -114,7 +114,12 @@ class Tracing:
             entries = [self._placed(stream, *row) for stream, row in self._walk() if wanted.matches(*row)]
             delayed = [one for one in self._walk_delayed() if wanted.matches("", one.fields)]
         if not wanted.entry_ids or not (entries or delayed):
-            letters = [one for one in self._letters.newest_first() if wanted.matches(one.entry_id, one.fields)]
+            # Also a letter's own id: that is what a list of letters shows.
+            letters = [
+                one
+                for one in self._letters.newest_first()
+                if one.dead_id in wanted.entry_ids or wanted.matches(one.entry_id, one.fields)
+            ]
         return Trace(
             now=now,
             entries=tuple(entries),

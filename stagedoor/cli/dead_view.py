@@ -155,7 +155,10 @@ def data_of(letter: Letter, now_ms: int) -> dict[str, Any]:
 
 def _escaped(fields: Fields | list[tuple[bytes, bytes]]) -> Iterator[tuple[str, str]]:
     for name, value in fields:
-        yield printable(_text(name), 64), printable(_text(value), _LONGEST_VALUE)
+        yield printable(_text(name), 64) or EMPTY, printable(_text(value), _LONGEST_VALUE) or EMPTY
+
+
+EMPTY = "(empty)"
 
 
 def _text(value: bytes) -> str:

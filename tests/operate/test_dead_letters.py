@@ -1,5 +1,6 @@
 """Dead letters: shown safely, put back once and whole, never in one long call."""
 
+import re
 import threading
 from typing import Any
 
@@ -260,6 +261,13 @@ def test_show_has_all_that_is_kept(real: RedisHarness, command: Run) -> None:
     assert data["fields"] == [["kind", "\\xff\\xfe"], ["kind", "two"]]
     assert (data["reason"], data["consumer"], data["deliveries"], data["stream"]) == ("malformed", "w", "1", "jobs")
     assert "never will" in data["requeue_problem"]
+
+
+def test_show_also_has_what_is_empty(real: RedisHarness, command: Run) -> None:
+    [dead_id] = bury(real, (*job(), (b"", b"")))
+    said = command("dead", "show", dead_id).out
+    assert re.search(r"^request_id +\(empty\)$", said, re.MULTILINE)
+    assert re.search(r"^\(empty\) +\(empty\)$", said, re.MULTILINE)
 
 
 def test_crashes_are_shown(real: RedisHarness, command: Run) -> None:

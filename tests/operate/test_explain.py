@@ -99,7 +99,8 @@ def test_a_dead_letter_says_why_and_what_can_be_done(real: RedisHarness, book: O
     entry_id = publish(real, book)
     worker = real.worker()
     worker.settle(1, [settled(claimed, Dead(Reason.PERMANENT, "no such seat")) for claimed in worker.read(1).claimed])
-    for asked in (entry_id, str(order.order_id)):
+    [letter] = command("dead", "list", "--json").data["dead"]
+    for asked in (entry_id, str(order.order_id), letter["id"]):
         dead = one(command("explain", asked, "--json"))
         assert dead["what"] == "dead"
         assert "permanent: no such seat" in dead["where"]
