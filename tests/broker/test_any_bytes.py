@@ -32,7 +32,7 @@ BAD: dict[str, Fields] = {
     "verb, what",
     [
         *(("read", what) for what in BAD),
-        *(("wait", what) for what in BAD),
+        *(("wait", what) for what in BAD if what != "100,000 fields"),
         *(("pool", what) for what in ("names twice", "a name that is not UTF-8", "65 fields")),
     ],
 )
@@ -92,7 +92,7 @@ def test_an_entry_that_is_too_large_to_add_anew_can_be_renewed_and_released_whil
     assert again.entry.fields == claimed.entry.fields
 
 
-@pytest.mark.parametrize("what", ["100,000 fields", "64 KiB and one byte"])
+@pytest.mark.parametrize("what", ["65 fields", "64 KiB and one byte"])
 def test_an_entry_that_is_too_large_to_add_anew_stays_pending_when_its_body_is_gone(broker: Harness, what: str) -> None:
     worker = broker.worker("w")
     entry_id = broker.add(BAD[what])
