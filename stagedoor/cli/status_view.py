@@ -149,11 +149,11 @@ def remarks_on(overview: Overview, settings: Settings, *, backlog: Backlog | Non
         lost = f"at least {overview.trimmed_unread:,} entries were deleted before anybody read them"
         yield f"{lost}: lost jobs; find out who trims the stream", "red"
     if overview.dead:
-        yield f"{overview.dead:,} dead letters: jobs that were given up, with their reasons", "red"
+        yield f"{overview.dead:,} dead letters: jobs that were given up, each with its reason: dead list", "red"
     if backlog is not None and backlog.waiting and (backlog.oldest_age_s or 0) > SLOW_RELAY_S:
         yield f"{backlog.waiting:,} outbox rows wait for a relay: python -m stagedoor relay", "yellow"
     if backlog is not None and backlog.parked:
-        yield f"{backlog.parked:,} outbox rows are parked: they can never make an entry", "red"
+        yield f"{backlog.parked:,} outbox rows are parked: they can never make an entry; doctor names them", "red"
 
 
 SLOW_RELAY_S = 10.0

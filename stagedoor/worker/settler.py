@@ -24,6 +24,7 @@ from stagedoor.worker.held import HeldDelivery, Register
 MOST_PER_BATCH = 500
 MOST_BYTES = 1024 * 1024
 """A script this large takes Redis some 6 ms (measured: 78,000 entries a second); others wait no longer."""
+LONGEST_LABEL = 128
 REFUSED_PAUSE_S = 1.0
 LONGEST_REFUSED_PAUSE_S = 30.0
 
@@ -237,8 +238,8 @@ class Settler:
             attempt=job.attempt if job else None,
             deliveries=held.tenure.deliveries,
             crashes=held.crashes,
-            request_id=job.request_id if job else None,
-            trace=job.trace if job else None,
+            request_id=job.request_id if job else _label(held, b"request_id"),
+            trace=job.trace if job else _label(held, b"trace"),
             queue_age_s=round(self._wall_clock() - job.queued_at, 3) if job else None,
             run_s=round(held.run_s, 6) if held.run_s is not None else None,
             retry_in_s=round(outcome.after_s, 3) if isinstance(outcome, RetryLater | UnknownKind) else None,
@@ -256,3 +257,9 @@ def _settlement(owed: _Owed) -> Settlement:
         crash_log=held.claimed.crash_log,
         body_gone=held.body_gone,
     )
+
+
+def _label(held: HeldDelivery, name: bytes) -> str | None:
+    """Return a label of an entry that makes no job, where it is sound: its line joins the request all the same."""
+    text = (held.claimed.entry.value(name) or b"").decode("utf-8", "replace")
+    return text if len(text) <= LONGEST_LABEL and text.isprintable() else None

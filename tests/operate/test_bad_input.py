@@ -122,7 +122,7 @@ def feed(real: RedisHarness) -> dict[str, str]:
     bad = [
         job("fine", request_id=EVIL),
         job(EVIL),
-        ((b"kind", b"fine"), (b"kind", b"fine")),
+        ((b"kind", b"fine"), (b"kind", b"fine"), (b"request_id", b"req-twice"), (b"trace", b"\x1b")),
         (*job("fine"), (b"note", b"x" * 8_000_000)),
         tuple((f"f{number}".encode(), b"") for number in range(100_000)),
         (*job("fine"), (b"\xff\x1b[2J\n", b"\x80")),
@@ -178,6 +178,8 @@ def test_whatever_comes_is_one_line_and_ends_where_it_should(
     for number, kind in enumerate(KINDS, start=1):
         line = by_kind[kind]
         assert (line["order_id"], line["request_id"], line["trace"]) == (number, f"req-{number}", f"00-{kind}")
+    [twice] = [line for line in settled if "the field is there twice" in line.get("error", "")]
+    assert (twice["request_id"], "trace" in twice) == ("req-twice", False), "a sound label joins the request"
     assert by_kind["unprintable"]["error"].startswith("Unprintable: (its text could not be shown: RuntimeError)")
     assert by_kind["shouts"]["error"].startswith("ValueError: ok 2026-01-01 00:00:00 INFO forged \\x1b[2J")
     assert [line["returned"] for line in told if line["event"] == "result_ignored"] == ["Shouting"]
@@ -204,9 +206,7 @@ def test_health_follows_redis_and_metrics_count_what_happened(
     real = RedisHarness(server.url, namespace, protocol=3)
     for _ in range(3):
         real.add(job("waits"))
-    until(lambda: len(real.state().jobs.pending) == 2, "both slots are taken")
-    _, body = worker.get("/metrics")
-    assert re.search(r"^stagedoor_running 2.0$", body, re.MULTILINE)
+    until(lambda: "\nstagedoor_running 2.0\n" in worker.get("/metrics")[1], "both slots are taken")
     assert worker.get("/healthz")[0] == 200
     worker.gate.touch()
     settle_all(real, worker)

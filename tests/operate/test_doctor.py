@@ -8,11 +8,15 @@ import attrs
 import pytest
 
 from stagedoor.broker.checkup import Checkup
+from stagedoor.cli import doctor_view
 from stagedoor.cli.findings import Cure, of_invariant, of_overview, of_server
+from stagedoor.cli.plugins import Plugins
 from stagedoor.core.codec import pack
 from stagedoor.core.outcome import RetryLater
+from stagedoor.errors import ConfigurationError
 from stagedoor.orders import Finding as OrderFinding
 from stagedoor.orders import InvariantReport, NewTicket, OrderBook
+from stagedoor.rendering.registry import Registry
 from stagedoor.settings import Settings
 from tests.broker.harness import RedisHarness, job, settled
 from tests.cli.test_order import line
@@ -20,6 +24,7 @@ from tests.cli.test_status import QUIET, WAITING, WORKER
 from tests.operate.conftest import Run, Said
 
 pytestmark = pytest.mark.redis
+look_at_plugins = doctor_view._plugins
 
 
 @pytest.fixture
@@ -175,6 +180,25 @@ def test_the_server_and_the_flow_of_work() -> None:
     assert [one.level for one in of_overview(stuck, settings)] == ["good", "wrong"]
     lost = attrs.evolve(QUIET, workers=(WORKER,), dead=3, stream=attrs.evolve(WAITING, trimmed_unread=3, length=95_000))
     assert [one.level for one in of_overview(lost, settings)] == ["good", "wrong", "note", "note"]
+
+
+# -- the interpreter and its plugins ---------------------------------------------------------------
+
+
+def test_a_plugin_that_cannot_be_imported_is_named() -> None:
+    [found] = look_at_plugins(Settings(plugins=("no_such_module",)), [])
+    assert (found.level, "no_such_module" in found.seen) == ("wrong", True)
+
+
+def test_the_gil_and_what_turned_it_on_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_args: Any, **_options: Any) -> Plugins:
+        raise ConfigurationError("the GIL is on: hiredis turned it on")
+
+    monkeypatch.setattr(doctor_view, "load_plugins", refuse)
+    assert [found.level for found in look_at_plugins(Settings(), ["hiredis"])] == ["wrong"]
+    with_gil = Plugins(handlers={}, registry=Registry(), notes=("this Python has a GIL",))
+    monkeypatch.setattr(doctor_view, "load_plugins", lambda *_args, **_options: with_gil)
+    assert [found.level for found in look_at_plugins(Settings(), [])] == ["note", "good"]
 
 
 # -- the order book ---------------------------------------------------------------------------------
