@@ -287,7 +287,7 @@ class Executor:
         if sum(self._release_all(queue, "surplus") for queue in (self._alone, self._ready, self._ready_async)):
             self._settler.wake()
         self._alone.append(suspect)
-        if self._running:
+        if self._running or self._limiter.available_tokens < 1:
             return
         if not self._settler.is_idle:
             self._settler.call_when_idle(self._start_slots)

@@ -507,6 +507,20 @@ async def test_when_such_an_entry_starts_its_worker_holds_nothing_else() -> None
     assert held_beside[:6] == [["w"]] * 6
 
 
+async def test_such_an_entry_waits_also_for_a_slot_that_an_orphan_has() -> None:
+    clock, gate = Hand(), Gate()
+    async with open_shop(spec(gate.handle, "stuck", timeout=5), spec(nothing), clock=clock, slots=1) as shop:
+        shop.add_and_claim("stuck")
+        await gate.wait_for(1)
+        clock.now += 6
+        await shop.recorder.wait(HandlerOrphaned)
+        crashed(shop, shop.broker.add(job_fields()), ALONE_FROM_CRASHES)
+        shop.claim()
+        assert shop.executor.ready == 1
+        gate.open()
+        await shop.recorder.wait(DeliverySettled, outcome="done")
+
+
 async def test_one_crash_is_no_reason_to_run_alone() -> None:
     gate = Gate()
     async with open_shop(spec(gate.handle), slots=4) as shop:
