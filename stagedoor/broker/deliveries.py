@@ -191,7 +191,10 @@ class Deliveries(Protocol):
         ...
 
     def retire(self) -> None:
-        """Give back everything this name holds and remove its record: the last call of a clean stop."""
+        """Give back everything this name holds and remove its record: the last call of a clean stop.
+
+        Where another process has the name by now there is nothing to give back, and nothing is done.
+        """
         ...
 
     def read(self, limit: int, *, for_jobs: int = 0) -> ReadReply:

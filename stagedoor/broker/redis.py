@@ -4,6 +4,7 @@ What each verb does is written above its script; here arguments are packed and
 replies unpacked, and nothing is decided.
 """
 
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
@@ -127,8 +128,9 @@ class RedisDeliveries:
     def retire(self) -> None:
         """Give everything back and vanish."""
         args = [MOST_PER_MOVE, self._settings.dead_maxlen]
-        while self._fenced("retire", [*self._mine, self._keys.dead], args, patient=True)[0] == b"more":
-            pass
+        with contextlib.suppress(NameTaken):
+            while self._fenced("retire", [*self._mine, self._keys.dead], args, patient=True)[0] == b"more":
+                pass
 
     # -- reading ------------------------------------------------------------------
 

@@ -118,7 +118,10 @@ class FakeDeliveries:
     def retire(self) -> None:
         """Give everything back and vanish."""
         with self._broker.call("retire"):
-            self._check_record()
+            try:
+                self._check_record()
+            except NameTaken:
+                return
             for stream in Stream:
                 self._move_to_pool(stream, self._name, crashed=None)
             for here in self._broker.streams.values():
