@@ -151,7 +151,6 @@ WRITES: dict[str, tuple[Callable[[Deliveries, Claimed], object], object]] = {
 }
 UNHELD: dict[str, Callable[[Deliveries, Claimed], object]] = {
     "beat": lambda worker, _: worker.beat(Pulse(slots=8)),
-    "retire": lambda worker, _: worker.retire(),
     "read": lambda worker, _: worker.read(8),
     "stray": lambda worker, _: worker.stray([]),
 }
@@ -258,7 +257,7 @@ def test_where_the_record_was_lost_it_is_written_anew_and_the_write_goes_on(brok
     result = act(worker, claimed)
 
     assert result in (accepted(1), (Renewal.RENEWED,), 1, None) or write == "read"
-    assert broker.state().workers == ({} if write == "retire" else {"w": "i1"})
+    assert broker.state().workers == {"w": "i1"}
 
 
 def test_a_batch_settles_what_holds_and_loses_the_rest(broker: Harness) -> None:
@@ -603,6 +602,27 @@ def test_retiring_gives_back_more_than_one_call_moves(broker: Harness) -> None:
     worker.read(230)
     worker.retire()
     assert [owner for owner, _ in broker.state().jobs.pending.values()] == [POOL] * 230
+
+
+def test_a_stale_incarnation_retires_nothing_of_the_process_that_has_its_name(broker: Harness) -> None:
+    stale = broker.worker("w")
+    broker.lapse("w")
+    fresh = broker.worker("w")
+    one_claimed(broker, fresh)
+    before = broker.state()
+    stale.retire()
+    _unchanged(broker, before)
+
+
+def test_where_the_record_was_lost_retiring_gives_back_all_the_same_and_is_no_crash(broker: Harness) -> None:
+    worker = broker.worker("w")
+    claimed = one_claimed(broker, worker)
+    broker.forget_record("w")
+    worker.retire()
+    state = broker.state()
+    assert (state.jobs.pending, state.workers) == ({claimed.entry.entry_id: (POOL, 1)}, {})
+    broker.worker("other").sweep()
+    assert broker.state().crashes == {}
 
 
 def test_retiring_twice_is_the_same_as_once(broker: Harness) -> None:

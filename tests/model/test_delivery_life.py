@@ -312,8 +312,11 @@ class DeliveryLife(RuleBasedStateMachine):
     def leave(self, data: st.DataObject, *, cleanly: bool) -> None:
         """A clean stop, or kill -9."""
         process = self.pick(data)
-        if not cleanly or self.verb(process, lambda _, deliveries: deliveries.retire()) is not None:
-            process.has_vanished = True
+        if cleanly:
+            is_own = self.seen.workers.get(process.name) in (None, process.incarnation)
+            self.verb(process, lambda _, deliveries: deliveries.retire(), is_fenced=False)
+            assert is_own or self.sides[0].look() == self.seen
+        process.has_vanished = True
 
     @precondition(lambda self: self.live())
     @rule(data=st.data(), stopping=st.booleans())
