@@ -4,6 +4,7 @@ An entry is asked for directly. Whoever knows only an order has to walk what
 is there, in bounded pages; nothing is changed, and no key space is searched.
 """
 
+import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -18,7 +19,7 @@ from stagedoor.core.keys import GROUP, POOL, Keys
 from stagedoor.core.tenure import Stream
 from stagedoor.errors import MalformedEntry
 
-PAGE = 200
+PAGE = 500
 MOST = 200_000
 """Entries, and delayed jobs, that are walked; then the answer says that it did not see all."""
 
@@ -26,7 +27,7 @@ type Place = Literal["unread", "pending", "pool", "left"]
 """*left*: delivered and acknowledged by somebody, and still in the stream: nobody will run it."""
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, slots=False)
 class Wanted:
     """What is looked for: whatever matches one of these."""
 
@@ -36,10 +37,13 @@ class Wanted:
 
     def matches(self, entry_id: str, fields: Fields) -> bool:
         """Return whether an entry is meant: by its id, by the id it was first added under, or by what it names."""
-        if entry_id in self.entry_ids:
-            return True
-        kinds = {b"origin": self.entry_ids, b"outbox_id": self.outbox_ids, b"order_id": self.order_ids}
-        return any(name in kinds and value.decode("utf-8", "replace") in kinds[name] for name, value in fields)
+        return entry_id in self.entry_ids or not self._pairs.isdisjoint(fields)
+
+    @functools.cached_property
+    def _pairs(self) -> frozenset[tuple[bytes, bytes]]:
+        """The names and values of which an entry must have one."""
+        named = {b"origin": self.entry_ids, b"outbox_id": self.outbox_ids, b"order_id": self.order_ids}
+        return frozenset((name, one.encode()) for name, ids in named.items() for one in ids)
 
 
 @attrs.frozen(kw_only=True)

@@ -72,7 +72,8 @@ def explain(error: BaseException) -> tuple[list[str], int] | None:
                 lines[f"Redis cannot be asked now: {leaf}"] = None
                 code = max(code, FAILED)
             case BrokerError():
-                lines[f"Redis answered something that cannot be worked with: {leaf}"] = None
+                advice = "; python -m stagedoor doctor names the key" if "WRONGTYPE" in str(leaf) else ""
+                lines[f"Redis answered something that cannot be worked with: {leaf}{advice}"] = None
                 code = max(code, FAILED)
             case OrderError() | RendererError():
                 # Bad lines of a file come with a list of their own.
