@@ -149,13 +149,19 @@ class DeliverySettled(Event):
 
 @attrs.frozen(kw_only=True)
 class TenureLost(Event):
-    """A write about an entry was refused, or a renewal was: somebody else owns it now."""
+    """A write about an entry was refused, or a renewal was: somebody else owns it now.
+
+    Where *at* is ``settle`` this is the one line of that delivery, and joins the request that queued it.
+    """
 
     level: ClassVar[str] = "warning"
     kind: str | None
     entry_id: str
     deliveries: int
     at: str
+    order_id: int | None = None
+    request_id: str | None = None
+    trace: str | None = None
 
 
 @attrs.frozen(kw_only=True)

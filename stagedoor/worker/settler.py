@@ -220,7 +220,13 @@ class Settler:
         if lost:
             self._events.emit(
                 TenureLost(
-                    kind=held.kind, entry_id=held.tenure.entry_id, deliveries=held.tenure.deliveries, at="settle"
+                    kind=held.kind,
+                    entry_id=held.tenure.entry_id,
+                    deliveries=held.tenure.deliveries,
+                    at="settle",
+                    order_id=held.job.order_id if held.job else None,
+                    request_id=held.job.request_id if held.job else None,
+                    trace=held.job.trace if held.job else None,
                 )
             )
         elif self._events.is_heard:

@@ -179,7 +179,7 @@ async def test_through_an_outage_outcomes_are_kept_and_written_when_it_ends(
 async def test_a_lapsed_tenure_writes_nothing_and_is_told(
     office: Office, broker: FakeBroker, recorder: Recorder
 ) -> None:
-    kept, robbed = office.hold(2)
+    kept, robbed = office.hold(2, request_id="req-7", trace="00-7")
     office.deliveries.release([robbed.claimed])
     thief = Ledger(broker, name="thief")
     thief.join(identity("i2"), Pulse(slots=8))
@@ -187,7 +187,9 @@ async def test_a_lapsed_tenure_writes_nothing_and_is_told(
     office.owe([kept, robbed], Dead(Reason.PERMANENT, "no"))
     await office.settler.wait_idle()
     assert len(broker.dead) == 1
-    assert [(event.entry_id, event.at) for event in recorder.of(TenureLost)] == [(robbed.tenure.entry_id, "settle")]
+    [lost] = recorder.of(TenureLost)
+    assert (lost.entry_id, lost.at) == (robbed.tenure.entry_id, "settle")
+    assert (lost.request_id, lost.trace, lost.order_id) == ("req-7", "00-7", 2), "it joins the request, too"
     assert len(office.register) == 0
 
 
