@@ -64,8 +64,8 @@ class Probes:
             case "/healthz":
                 return _verdict(self.problems())
             case "/livez":
-                lag_s = self._vitals.condition.lag_s
-                return _verdict([f"the event loop has stood still for {lag_s:.1f} s"] if lag_s > HUNG_S else [])
+                late_s = self._vitals.condition.overdue_s
+                return _verdict([f"the event loop has stood still for {late_s:.1f} s"] if late_s > HUNG_S else [])
             case _:
                 return 404, _TEXT, b"there are /metrics, /healthz and /livez\n"
 

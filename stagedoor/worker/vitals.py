@@ -42,7 +42,8 @@ class Condition:
 
     *free_for_s* is how long slots have been free without a break, 0 while all are
     taken; *read_age_s* how long ago the reader last had an answer, or had no room to
-    ask; *quiet_for_s* how long ago a handler last started.
+    ask; *quiet_for_s* how long ago a handler last started. *lag_s* is the longest lag of the
+    last ten seconds, *overdue_s* how late the loop is just now.
     """
 
     slots: int
@@ -54,6 +55,7 @@ class Condition:
     read_age_s: float
     quiet_for_s: float
     lag_s: float
+    overdue_s: float
     is_reading: bool
     is_stopping: bool
 
@@ -118,6 +120,7 @@ class Vitals:
         executor, reader = self._executor, self._reader
         is_reading = executor is not None and reader is not None and self._due_at != float("inf")
         read_at = max(reader.last_round_trip_at, self._full_at) if reader is not None else self._born_at
+        overdue_s = max(0.0, now - self._due_at)
         return Condition(
             slots=self._slots,
             held=self._held(),
@@ -127,7 +130,8 @@ class Vitals:
             free_for_s=max(0.0, now - self._full_at),
             read_age_s=max(0.0, now - read_at),
             quiet_for_s=max(0.0, now - self._started_at),
-            lag_s=max(*self._lags, 0.0, now - self._due_at) if self._lags else max(0.0, now - self._due_at),
+            lag_s=max([*self._lags, overdue_s]),
+            overdue_s=overdue_s,
             is_reading=is_reading,
             is_stopping=self._is_stopping,
         )
@@ -143,8 +147,8 @@ def problems(condition: Condition, *, block_s: float, waiting: int, waiting_s: f
         waiting_s: for how long the first of them has waited.
     """
     found = []
-    if condition.lag_s > HUNG_S:
-        found.append(f"the event loop has stood still for {condition.lag_s:.1f} s")
+    if condition.overdue_s > HUNG_S:
+        found.append(f"the event loop has stood still for {condition.overdue_s:.1f} s")
     if condition.is_stopping:
         return found
     if not condition.is_reading:

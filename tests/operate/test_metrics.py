@@ -39,7 +39,7 @@ FULL = Overview(
     workers=(),
 )
 WELL = Condition(
-    slots=8, held=0, running=0, ready=0, orphaned=0, free_for_s=60.0, read_age_s=1.0, quiet_for_s=60.0, lag_s=0.01,
+    slots=8, held=0, running=0, ready=0, orphaned=0, free_for_s=60.0, read_age_s=1.0, quiet_for_s=60.0, lag_s=0.01, overdue_s=0.0,
     is_reading=True, is_stopping=False,
 )  # fmt: skip
 
@@ -228,7 +228,7 @@ def test_an_idle_worker_is_well() -> None:
         ({"read_age_s": 10.1}, "no read has been answered for 10.1 s"),
         ({"waiting": 3, "waiting_s": 9.0}, "3 entries wait, the first for 9.0 s"),
         ({"ready": 2}, "2 claimed jobs have not started"),
-        ({"lag_s": 11.0}, "the event loop has stood still for 11.0 s"),
+        ({"overdue_s": 11.0}, "the event loop has stood still for 11.0 s"),
         ({"is_reading": False}, "does not read yet"),
     ],
 )
@@ -245,6 +245,7 @@ def test_a_worker_without_progress_is_not_well_and_the_reason_is_given(changes: 
         {"waiting": 3, "waiting_s": 600.0, "quiet_for_s": 1.0},
         {"waiting": 3, "waiting_s": 600.0, "free_for_s": 1.0},
         {"ready": 2, "free_for_s": 0.0},
+        {"lag_s": 60.0},
         {"is_stopping": True, "read_age_s": 100.0, "is_reading": False},
         {"quiet_for_s": 86_400.0},
     ],
@@ -308,6 +309,8 @@ def test_a_loop_that_stands_still_shows_without_its_help(vitals: Vitals, clock: 
             await nursery.start(vitals.run)
             clock.now += 42.0
             assert vitals.condition.lag_s > 41.0
+            assert vitals.condition.overdue_s > 41.0
+            assert probes(vitals).answer("/livez")[0] == 503
             nursery.cancel_scope.cancel()
 
     trio.run(stand_still)
