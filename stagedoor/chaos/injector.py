@@ -39,6 +39,8 @@ PATIENCE_S = 5.0
 RETRY_S = 0.03
 FROZEN_FACTOR = (1.2, 1.7)
 """How long a worker is frozen, in time to live of its lease."""
+OLD_ENOUGH = 2.0
+"""Times to live after which a worker that was started has surely begun to sweep."""
 OLD_S = (2.0, 8.0)
 """How old the data is that Redis may come back with."""
 DOWN_S = (0.1, 3.0)
@@ -86,6 +88,7 @@ class Injector:
         self._tie = itertools.count()
         self._frozen: set[str] = set()
         self._away: set[str] = set()
+        self._started_at: dict[str, float] = {}
         self._kill_due_at: float | None = None
         self._next_try_at = 0.0
         self._is_redis_down = False
@@ -98,6 +101,7 @@ class Injector:
     def begin(self) -> None:
         """Let the time of the plan begin."""
         self._began = time.monotonic()
+        self._started_at = dict.fromkeys(self._stage.crew.live_workers, float("-inf"))
 
     def tick(self) -> None:
         """Do what is due, start again what has ended, and take note of what has recovered."""
@@ -163,6 +167,7 @@ class Injector:
 
     def _start(self, name: str) -> None:
         self._away.discard(name)
+        self._started_at[name] = time.monotonic()
         self._stage.crew.start(name)
 
     # -- faults -----------------------------------------------------------------------
@@ -196,12 +201,18 @@ class Injector:
         if killed is None:
             return
         self._kill_due_at = None
+        self.recoveries.disturb()
         self._note(
             "kill", *(["kill while it held entries"] if killed.held else []), of=worker, held=sorted(killed.held)
         )
         self._stage.look()
-        self.recoveries.add(killed)
+        self.recoveries.add(killed, is_disturbed=not self._has_successor())
         self._start_later(worker)
+
+    def _has_successor(self) -> bool:
+        """Whether a worker stands that has been there for long enough to sweep others."""
+        now = time.monotonic()
+        return any(now - self._started_at[name] > OLD_ENOUGH * self._stage.ttl_s for name in self._standing())
 
     def _kill_relay(self) -> None:
         self._stage.crew.kill(RELAY)
@@ -215,6 +226,7 @@ class Injector:
         worker = self._rng.choice(workers)
         self._stage.crew.freeze(worker)
         self._frozen.add(worker)
+        self.recoveries.disturb()
         frozen_s = self._stage.ttl_s * self._rng.uniform(*FROZEN_FACTOR)
         self._note("stop", of=worker, seconds=frozen_s)
         self._in(frozen_s, lambda: self._thaw(worker))
@@ -240,6 +252,7 @@ class Injector:
         if self._is_redis_down:
             return
         self._is_redis_down = True
+        self.recoveries.disturb()
         self._stage.redis.kill()
         down_s = self._rng.uniform(*DOWN_S)
         self._note("redis-restart", f"redis-restart {how}", seconds=down_s)

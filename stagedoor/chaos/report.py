@@ -16,7 +16,8 @@ class Report:
     """The outcome of one run.
 
     *faults* and *exits* count by kind; *recoveries* are seconds from a kill to the start of
-    the last entry that the worker held; *duplicate_runs* are handler runs beyond one per
+    the last entry that the worker held, *undisturbed* of them those during which nothing else
+    failed; *duplicate_runs* are handler runs beyond one per
     outbox row; *dead* counts dead letters.
     """
 
@@ -32,6 +33,7 @@ class Report:
     exits: Mapping[str, int]
     told: Mapping[str, int]
     recoveries: Sequence[float]
+    undisturbed: Sequence[float]
     held_at_kills: int
     unmeasured: int
     gil: bool
@@ -47,12 +49,6 @@ class Report:
     def lost(self) -> int:
         """Positions without their tickets, and jobs that were moved aside."""
         return self.checked.lost + self.dead
-
-    @property
-    def recovery_s(self) -> dict[str, float | None]:
-        """The percentiles of the recoveries."""
-        found = {name: percentile(self.recoveries, share) for name, share in SHARES.items()}
-        return {name: None if value is None else round(value, 2) for name, value in found.items()}
 
     def as_data(self) -> dict[str, Any]:
         """Return the object that ``--json`` prints."""
@@ -73,7 +69,8 @@ class Report:
             "faults": dict(self.faults),
             "ended_by_themselves": dict(self.exits),
             "events": dict(self.told),
-            "recovery_s": {**self.recovery_s, "kills": len(self.recoveries), "unmeasured": self.unmeasured},
+            "recovery_s": {**percentiles(self.recoveries), "unmeasured": self.unmeasured},
+            "recovery_undisturbed_s": percentiles(self.undisturbed),
             "entries_held_at_kills": self.held_at_kills,
             "problems": list(self.checked.problems[:100]),
             "gil": self.gil,
@@ -99,16 +96,22 @@ def lines_of(report: Report) -> Iterator[str]:
         yield f"fault           {count:>5} {name}"
     for name, count in sorted(report.exits.items()):
         yield f"exit            {count:>5} {name}"
-    yield f"recovery        {_recovery(report)}"
+    yield f"recovery        {_recovery(report.recoveries)}: from SIGKILL until the last entry held ran again"
+    yield f"  undisturbed   {_recovery(report.undisturbed)}: while nothing else failed, and somebody was there"
+    unmeasured = f"{report.unmeasured} kills could not be measured"
+    yield f"                {report.held_at_kills} entries held at kills; {unmeasured}"
     yield from (f"problem         {problem}" for problem in checked.problems[:20])
 
 
-def _recovery(report: Report) -> str:
-    found = report.recovery_s
-    if found["max"] is None:
-        return "no kill of a worker that held something was recovered from"
-    figures = ", ".join(f"{name} {value:.1f} s" for name, value in found.items() if value is not None)
-    return (
-        f"{figures}: from SIGKILL until the last of its entries ran again, {len(report.recoveries)} kills with "
-        f"{report.held_at_kills} entries in all; {report.unmeasured} could not be measured"
-    )
+def percentiles(seconds: Sequence[float]) -> dict[str, float | None]:
+    """Return the percentiles of some recoveries, and how many there were."""
+    found = {name: percentile(seconds, share) for name, share in SHARES.items()}
+    rounded = {name: None if value is None else round(value, 2) for name, value in found.items()}
+    return {**rounded, "kills": len(seconds)}
+
+
+def _recovery(seconds: Sequence[float]) -> str:
+    if not seconds:
+        return "of no kill"
+    figures = ", ".join(f"{name} {percentile(seconds, share):.1f} s" for name, share in SHARES.items())
+    return f"{figures}, of {len(seconds)} kills"

@@ -219,6 +219,7 @@ class _Run:
             exits=self._injector.exits,
             told={name: count for name, count in sorted(told.items()) if name not in UNCOUNTED},
             recoveries=recoveries.seconds,
+            undisturbed=recoveries.undisturbed,
             held_at_kills=recoveries.held,
             unmeasured=recoveries.unmeasured,
             gil=any(seen.has_gil for seen in self._watch.workers.values()),

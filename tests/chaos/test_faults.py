@@ -130,6 +130,20 @@ def test_a_kill_whose_entries_were_lost_with_redis_is_not_measured() -> None:
     assert (recoveries.unmeasured, recoveries.seconds) == (1, [])
 
 
+def test_a_kill_is_undisturbed_only_while_nothing_else_fails_and_somebody_is_there() -> None:
+    watch = Watch({})
+    recoveries = Recoveries(watch)
+    for entry_id, is_disturbed in (("1-0", False), ("2-0", True), ("3-0", False)):
+        recoveries.add(
+            Killed(worker="w", at=0.0, held=frozenset({entry_id}), slots_in_use=1), is_disturbed=is_disturbed
+        )
+    watch.starts += [started("1-0", 1.0), started("2-0", 2.0)]
+    recoveries.disturb()
+    watch.starts.append(started("3-0", 3.0))
+    recoveries.look()
+    assert (recoveries.seconds, recoveries.undisturbed) == ([1.0, 2.0, 3.0], [1.0])
+
+
 def test_percentiles_are_values_that_were_seen() -> None:
     values = [float(value) for value in range(100, 0, -1)]
     assert [percentile(values, share) for share in (0.5, 0.9, 0.99, 1.0)] == [50, 90, 99, 100]
