@@ -7,9 +7,9 @@ from pathlib import Path
 import attrs
 
 from stagedoor.errors import ConfigurationError
-from stagedoor.orders import OrderBook, OrderBookUnavailable, open_engine
+from stagedoor.orders import OrderBook, open_engine
 from stagedoor.orders.engine import Database
-from stagedoor.orders.history import History
+from stagedoor.orders.history import History, is_book
 from stagedoor.settings import Settings
 
 
@@ -49,10 +49,6 @@ def has_book(url: str) -> bool:
     try:
         if database.is_sqlite and not Path(str(engine.url.database)).is_file():
             return False
-        History(database).row(1)
-    except Exception as error:  # noqa: BLE001 - a missing table is a class of its own in each driver
-        return isinstance(error, OrderBookUnavailable) and not database.is_sqlite
-    else:
-        return True
+        return is_book(database)
     finally:
         database.close()

@@ -9,12 +9,13 @@ from typing import Any
 
 import attrs
 import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
 
 from stagedoor.orders.engine import Database
 from stagedoor.orders.outbox import OutboxRow
 from stagedoor.orders.schema import outbox
 
-__all__ = ["History", "OutboxRecord"]
+__all__ = ["History", "OutboxRecord", "is_book"]
 
 _MOST = 200
 """Rows of one order: a shop that changes an order more often looks at the last ones."""
@@ -37,6 +38,14 @@ class OutboxRecord:
         if self.published_at is not None:
             return "published"
         return "parked" if self.parked_at is not None else "waiting"
+
+
+def is_book(database: Database) -> bool:
+    """Return whether a database holds an order book; of one that cannot be read, say yes: opening it says why."""
+    try:
+        return sa.inspect(database.engine).has_table(outbox.name)
+    except DBAPIError:
+        return True
 
 
 class History:

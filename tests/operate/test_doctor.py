@@ -256,6 +256,17 @@ def test_each_order_is_issued_again_once() -> None:
     assert {one.cure for one in found} == {Cure(verb="reissue", items=("1",)), None}
 
 
+@pytest.mark.parametrize("content,level", [(b"", "note"), (b"no database at all" * 100, "wrong")])
+def test_a_file_that_is_no_order_book(
+    real: RedisHarness, command: Run, tmp_path: Path, content: bytes, level: str
+) -> None:
+    """An empty one is none yet; one that cannot be read is a finding, not a traceback."""
+    (tmp_path / "stagedoor.db").write_bytes(content)
+    said = command("doctor", "--json")
+    assert [one["level"] for one in said.data["findings"] if one["about"] == "order book"] == [level]
+    assert not (tmp_path / "tickets").exists()
+
+
 def test_a_tickets_folder_that_cannot_be_written_to(real: RedisHarness, book: OrderBook, command: Run) -> None:
     said = command("doctor", "--json", "--tickets-dir", "/dev/null/tickets")
     assert said.code == 1

@@ -39,8 +39,8 @@ FULL = Overview(
     workers=(),
 )
 WELL = Condition(
-    slots=8, held=0, running=0, ready=0, orphaned=0, free_for_s=60.0, read_age_s=1.0, quiet_for_s=60.0, lag_s=0.01, overdue_s=0.0,
-    is_reading=True, is_stopping=False,
+    slots=8, held=0, running=0, ready=0, orphaned=0, free_for_s=60.0, read_age_s=1.0, quiet_for_s=60.0,
+    lag_s=0.01, overdue_s=0.0, is_reading=True, is_stopping=False,
 )  # fmt: skip
 
 
