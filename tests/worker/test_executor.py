@@ -2,6 +2,7 @@
 
 import contextvars
 import gc
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -23,7 +24,8 @@ from stagedoor.events import (
     TenureLost,
 )
 from stagedoor.testing import FakeBroker, FakeDeliveries
-from stagedoor.worker.executor import ALONE_FROM_CRASHES
+from stagedoor.worker.executor import ALONE_FROM_CRASHES, _first, _pop
+from stagedoor.worker.held import HeldDelivery
 from tests.worker.support import Gate, Shop, eventually, identity, job_fields, open_shop, spec
 
 LATER = "retry"
@@ -431,6 +433,14 @@ async def test_after_giving_back_no_more_is_read_ahead_until_the_slow_jobs_have_
         assert not shop.executor.is_reading_ahead
         assert shop.executor.room() == 0
         gate.open()
+
+
+def test_a_queue_that_a_thread_empties_while_we_look_is_empty() -> None:
+    class Emptied(deque[HeldDelivery]):
+        def __bool__(self) -> bool:
+            return True
+
+    assert (_first(Emptied()), _pop(Emptied())) == (None, None)
 
 
 async def test_looking_for_surplus_while_threads_take_it_is_safe() -> None:

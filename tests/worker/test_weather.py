@@ -142,16 +142,16 @@ async def test_two_halves_of_the_group_made_by_two_services_are_one_incident(
     autojump_clock: MockClock, weather: Weather, server: Server, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Creating takes a call for each stream: whoever comes between must not report the other half."""
-    halves = [False, False]
+    halves, paces = [False, False], iter([0.01, 0.001])
 
     async def run_sync(function: Callable[..., Any], *args: Any, **_options: Any) -> Any:
         await trio.lowlevel.checkpoint()
         if function is not weather._ensure_groups:
             return function(*args)
-        created = False
+        created, pace_s = False, next(paces, 0.001)
         for half in (0, 1):
             created, halves[half] = created or not halves[half], True
-            await trio.sleep(0.001)
+            await trio.sleep(pace_s)
         server.has_group = True
         return created
 
