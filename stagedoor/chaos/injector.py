@@ -92,6 +92,7 @@ class Injector:
         self._kill_due_at: float | None = None
         self._next_try_at = 0.0
         self._is_redis_down = False
+        self._is_healing = False
         self._copies = 0
         self.recoveries = Recoveries(stage.watch)
         self.done: Counter[str] = Counter()
@@ -119,9 +120,9 @@ class Injector:
         """Do nothing more, and undo at once whatever waits to be undone."""
         self._plan.clear()
         self._kill_due_at = None
-        for _at, _tie, undo in sorted(self._later):
-            undo()
-        self._later.clear()
+        self._is_healing = True
+        while self._later:
+            heapq.heappop(self._later)[2]()
 
     def _note(self, what: str, *kinds: str, **details: Any) -> None:
         """Count a fault, by its kind and by what exactly it was, and write it down with its time."""
@@ -249,7 +250,7 @@ class Injector:
         self._in(self._rng.uniform(*OLD_S), lambda: self._end_redis(how, copy))
 
     def _end_redis(self, how: str, data: Path | None) -> None:
-        if self._is_redis_down:
+        if self._is_redis_down or self._is_healing:
             return
         self._is_redis_down = True
         self.recoveries.disturb()

@@ -155,6 +155,7 @@ class _Run:
         )
         self._left: Leftovers | None = None
         self._dead = 0
+        self._is_stuck = False
         self._seconds = 0.0
 
     # -- one phase after the other ------------------------------------------------
@@ -191,11 +192,10 @@ class _Run:
             self._turn()
             empty_since = (empty_since or time.monotonic()) if self._is_at_rest() else None
             if not moved.lately(self._how_far(), STALL_LIMIT_S):
+                self._is_stuck = True
                 break
             self._tell_progress("coming to rest")
             time.sleep(REST_LOOK_S)
-        else:
-            self._left = None
         self._injector.recoveries.give_up()
         self._seconds += time.monotonic() - began
 
@@ -203,7 +203,7 @@ class _Run:
         """Check everything and return the report."""
         self._tell("checking every order and every file")
         checked = check_everything(self._book, self._house.tickets_dir, progress=lambda _done, _total: None)
-        if self._left is not None:
+        if self._is_stuck:
             checked = with_unrest(checked, self._left)
         recoveries, told = self._injector.recoveries, self._watch.told
         return Report(
@@ -239,6 +239,7 @@ class _Run:
 
     def _is_at_rest(self) -> bool:
         """Whether nothing is left anywhere; remembers what was left when it is not."""
+        self._left = None
         try:
             self._left = self._scratch.leftovers()
         except BrokerError:

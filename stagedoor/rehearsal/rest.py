@@ -34,12 +34,20 @@ def is_empty(left: Leftovers) -> bool:
     return not (left.waiting or left.pending or left.delayed)
 
 
-def with_unrest(checked: Checked, left: Leftovers) -> Checked:
-    """Return what was found with what kept the rehearsal from coming to rest: that is lost, too."""
-    said = (
-        f"lost: nothing has moved for {STALL_LIMIT_S:.0f} s: {left.waiting} entries in the streams, "
-        f"{left.pending} pending, {len(left.delayed)} delayed, {len(left.dead)} dead letters"
-    )
+def with_unrest(checked: Checked, left: Leftovers | None) -> Checked:
+    """Return what was found with what kept the rehearsal from coming to rest: that is lost, too.
+
+    Args:
+        checked: what was found.
+        left: what is left; None where Redis could not be asked.
+    """
+    where = "and Redis gives no answer"
+    if left is not None:
+        where = (
+            f"{left.waiting} entries in the streams, {left.pending} pending, {len(left.delayed)} delayed, "
+            f"{len(left.dead)} dead letters"
+        )
+    said = f"lost: nothing has moved for {STALL_LIMIT_S:.0f} s: {where}"
     return attrs.evolve(checked, lost=max(1, checked.lost), problems=(said, *checked.problems))
 
 
