@@ -23,6 +23,9 @@ from stagedoor_renderers.telling import clean
 _NAMED_CODES = 8
 """How many missing characters a note names."""
 
+_ROUNDING = 1e-6
+"""A box that has room for three lines to the last bit has room for three."""
+
 _LABEL_FLOOR = 4.5
 """Labels shrink to this size, in points, before they end in an ellipsis."""
 
@@ -209,6 +212,8 @@ class Press:
                 self._turned(box, lambda place: self._facts(place, content))
             case model.Stack():
                 self._turned(box, lambda place: self._stack(place, content))
+            case model.Addons():
+                self._turned(box, lambda place: self._addons(place, content))
             case model.Paragraph():
                 return self._paragraph(box, content)
         return None
@@ -309,6 +314,45 @@ class Press:
                 leading=box.leading,
             )
             self._lines(block, x, top, width, style=_Style(weight=box.font, color=box.color, leading=box.leading))
+
+    def _addons(self, box: model.Addons, content: Mapping[str, str]) -> None:
+        names = [name for name in content["addon_list"].split("\n") if name]
+        if not names:
+            return
+        top = box.y
+        label = self._cased(box.label.fill(content), upper=box.upper)
+        if label:
+            tracking = _tracking(label, box.label_tracking)
+            head = self._setter.fit(
+                "regular", label, size=box.label_size, floor=_LABEL_FLOOR, width=box.w * MM, tracking=tracking
+            )
+            style = _Style(weight="regular", color=box.label_color, align=box.align, tracking=tracking)
+            self._lines(head, box.x, top, box.w, style=style)
+            top += self._tall(head, "regular", 1.0) / MM + box.spacing
+        block = self._listed(box, names, height=max(0.0, box.y + box.h - top) * MM)
+        self._lines(
+            block,
+            box.x,
+            top,
+            box.w,
+            style=_Style(weight=box.font, color=box.color, leading=box.leading, align=box.align),
+        )
+
+    def _listed(self, box: model.Addons, names: Sequence[str], *, height: float) -> Block:
+        """Return a line for each name in one size; the last one counts those that have no room."""
+        floor = min(box.min_size, box.size)
+        size, room = box.size, self._rows(box, box.size, height)
+        if len(names) > room:
+            size, room = floor, self._rows(box, floor, height)
+        shown = names if len(names) <= room else [*names[: room - 1], f"+ {len(names) - room + 1}"]
+        widest = max(self._wide(name, box.font, size) for name in shown)
+        size = max(floor, min(size, math.floor(4 * size * box.w / widest) / 4)) if widest > box.w else size
+        blocks = [self._setter.fit(box.font, name, size=size, floor=size, width=box.w * MM) for name in shown]
+        return Block(lines=tuple(block.lines[0] for block in blocks), size=size)
+
+    def _rows(self, box: model.Addons, size: float, height: float) -> int:
+        """Return how many lines of *size* have room in *height* points."""
+        return max(1, 1 + int((height - self._cap(box.font, size)) / (size * box.leading) + _ROUNDING))
 
     def _spread(self, box: model.Facts, content: Mapping[str, str]) -> Iterator[tuple[str, str, float, float, float]]:
         """Yield the facts that are there: label, words, place, width, and the size of the words."""

@@ -24,6 +24,7 @@ from stagedoor.errors import ConfigurationError
 from stagedoor_renderers.fields import FIELDS
 from stagedoor_renderers.kit.images import Image, ImageError, read_image
 from stagedoor_renderers.kit.pen import Color
+from stagedoor_renderers.values import word_names
 
 Align = Literal["left", "center", "right", "auto"]
 Valign = Literal["top", "middle", "bottom"]
@@ -121,7 +122,10 @@ def _name(value: Any) -> str:
 
 
 def _field(value: Any) -> str:
-    if not isinstance(value, str) or (value not in FIELDS and not re.fullmatch(r"label\.[a-z_]+", value)):
+    if isinstance(value, str) and value.startswith("label."):
+        if value.removeprefix("label.") not in word_names():
+            raise _Wrong(f"names a word that does not exist: {value!r}; there are {', '.join(word_names())}")
+    elif not isinstance(value, str) or value not in FIELDS:
         raise _Wrong(f"names a field that does not exist: {value!r}; there are {', '.join(sorted(FIELDS))}")
     return value
 
@@ -269,6 +273,27 @@ class Stack(Placed):
 
 
 @attrs.frozen(kw_only=True)
+class Addons(Placed):
+    """The add-ons of the position, a line for each under a label; those that find no room are counted at the end.
+
+    Without an add-on, nothing is drawn. Lines that are too long shrink, all of them together.
+    """
+
+    label: Template = _value(_template, default=Template(("", ""), ("label.addons",)))
+    label_size: float = _value(_points, default=6.0)
+    label_color: str = _value(_color, default="muted")
+    label_tracking: float = _value(_number(-50, 500), default=80.0)
+    font: Literal["regular", "bold"] = _value(_choice("regular", "bold"), default="regular")
+    size: float = _value(_points)
+    min_size: float = _value(_points, default=5.0)
+    leading: float = _value(_number(0.8, 3), default=1.2)
+    align: Align = _value(_choice("left", "center", "right", "auto"), default="left")
+    color: str = _value(_color, default="ink")
+    spacing: float = _value(_number(0, 50), default=2.0)
+    upper: bool = _value(_flag, default=True)
+
+
+@attrs.frozen(kw_only=True)
 class Qr(Box):
     """The code of the token in a white square, its quiet zone included."""
 
@@ -323,6 +348,7 @@ BOX_TYPES: Mapping[str, type[Box]] = {
     "paragraph": Paragraph,
     "facts": Facts,
     "stack": Stack,
+    "addons": Addons,
     "qr": Qr,
     "rect": Rect,
     "circle": Circle,

@@ -1,4 +1,8 @@
-"""`ticket-png`: the first page of the ticket as a picture, for mails and shop pages."""
+"""`ticket-png`: the first page of the ticket as a picture, for mails and shop pages.
+
+It needs PDFium, which not everybody has, so it is no entry point: name this
+module in the setting ``plugins``, and install ``stagedoor-renderers[png]``.
+"""
 
 import attrs
 
@@ -51,3 +55,8 @@ class TicketPng:
         if request.position is None:
             raise InvalidRequest("position: a picture is of one ticket; ask for each of them")
         return pictures_of(self.pdf.render(request, check), dpi=self.dpi)[0]
+
+
+def renderers() -> tuple[TicketPng, ...]:
+    """Return what this module brings when it is named in the setting ``plugins``."""
+    return (TicketPng(),)

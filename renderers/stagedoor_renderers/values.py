@@ -7,6 +7,7 @@ a renderer promise that it reads no file.
 
 import copy
 import datetime as dt
+import functools
 import importlib.metadata
 import importlib.resources
 import tomllib
@@ -152,8 +153,18 @@ def load_values() -> Values:
     return Values(languages=_languages(), zones=_zones(), fingerprint=f"babel {versions[0]} tzdata {versions[1]}")
 
 
+@functools.cache  # a file of this package, which does not change while it is in use
+def _words() -> Mapping[str, Mapping[str, str]]:
+    return tomllib.loads((importlib.resources.files("stagedoor_renderers") / "words.toml").read_text("utf-8"))
+
+
+def word_names() -> tuple[str, ...]:
+    """Return the names of all words, as layouts use them after ``label.``; opens a file."""
+    return tuple(_words()["en"])
+
+
 def _languages() -> Mapping[str, Language]:
-    words = tomllib.loads((importlib.resources.files("stagedoor_renderers") / "words.toml").read_text("utf-8"))
+    words = _words()
     languages: dict[str, Language] = {}
     # English has a name for every currency; small languages lack some.
     currencies = frozenset(babel.Locale.parse("en").currencies)

@@ -5,12 +5,13 @@ import shutil
 import struct
 import threading
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from stagedoor_renderers.kit.cutting import cut
-from stagedoor_renderers.kit.faces import FIRST_CODE, PAGE_SIZE, SHIPPED, Faces, FontFile, load_faces
+from stagedoor_renderers.kit.faces import FIRST_CODE, PAGE_SIZE, SHIPPED, CutPage, Faces, FontFile, Page, load_faces
 from stagedoor_renderers.kit.scripts import REPLACEMENT, may_be_drawn
 from stagedoor_renderers.kit.sfnt import FontError, TrueType, read_truetype
 
@@ -37,6 +38,12 @@ def without_table(tag: bytes) -> bytes:
     return LATO.replace(tag, b"xxxx", 1)
 
 
+def with_outlines_elsewhere() -> bytes:
+    at = LATO.index(b"loca")
+    (offset,) = struct.unpack_from(">L", LATO, at + 8)
+    return LATO[: offset + 8] + b"\xff\xff\xff\xff" + LATO[offset + 12 :]
+
+
 @pytest.mark.parametrize(
     "data, said",
     [
@@ -49,6 +56,7 @@ def without_table(tag: bytes) -> bytes:
         (without_table(b"cmap"), "tables cmap are missing"),
         (LATO[:5000], "beyond the end of the file"),
         (LATO[:20], "damaged"),
+        (with_outlines_elsewhere(), "damaged: outlines are not where they should be"),
         (with_rights(0x0002), "forbids embedding it"),
         (with_rights(0x0100), "forbids embedding parts"),
     ],
@@ -115,7 +123,7 @@ def test_the_mark_for_what_is_missing_is_not_missing(faces: Faces) -> None:
 
 def test_a_page_is_a_font_that_shows_each_character_at_its_code(faces: Faces, lato: TrueType) -> None:
     page = faces.regular.glyphs["A"].page
-    cut_out = read_truetype_page(zlib.decompress(page.font_file))
+    cut_out = read_truetype_page(zlib.decompress(page.cut().font_file))
     for char in "AZazÄß€ 0":
         glyph = faces.regular.glyphs[char]
         code = 32 if char == " " else glyph.code
@@ -183,5 +191,33 @@ def test_loading_from_another_folder_gives_the_same_pages(tmp_path: Path, faces:
     shutil.copytree(FONTS, tmp_path / "fonts")
     again = load_faces(tmp_path / "fonts")
     assert again.fingerprint == faces.fingerprint
-    assert again.regular.glyphs["山"].page.base_font == faces.regular.glyphs["山"].page.base_font
-    assert again.regular.glyphs["山"].page.font_file == faces.regular.glyphs["山"].page.font_file
+    assert again.regular.glyphs["山"].page.cut().base_font == faces.regular.glyphs["山"].page.cut().base_font
+    assert again.regular.glyphs["山"].page.cut().font_file == faces.regular.glyphs["山"].page.cut().font_file
+
+
+def test_eight_threads_that_need_a_page_first_share_one_cut() -> None:
+    cuts: list[int] = []
+    start = threading.Barrier(8)
+
+    def cut_out() -> CutPage:
+        cuts.append(1)
+        return CutPage(
+            base_font="X", font_file=b"", font_file_length=0, to_unicode=b"", font_entries="", descriptor_entries=""
+        )
+
+    page = Page("C0", needs_thickening=True, cut_out=cut_out)
+
+    def ask(_: int) -> CutPage:
+        start.wait()
+        return page.cut()
+
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(ask, range(8)))
+    assert cuts == [1]
+    assert all(cut is found[0] for cut in found)
+
+
+def test_a_page_is_cut_when_it_is_needed_and_not_before() -> None:
+    """Over 200 pages are mostly Han and Hangul; a start that cuts all of them takes twice as long."""
+    faces = load_faces()
+    assert {glyph.page._cut for glyph in faces.regular.glyphs.values()} == {None}

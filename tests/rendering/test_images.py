@@ -1,6 +1,8 @@
 """Organisers' pictures: right way up, right colours, right size, and refused by name when they cannot be used."""
 
 import io
+import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,10 @@ from stagedoor_renderers.kit.images import ImageError, read_image
 from stagedoor_renderers.ticket_pdf import TicketPdf
 from tests.rendering.orders import no_check, position, request, whole
 from tests.rendering.reading import codes_of, picture_of
+from tests.rendering.test_isolation import in_process
 from tests.rendering.test_layouts import GOOD
+
+MEGABYTE = 1024 * 1024
 
 RED, GREEN = (200, 30, 40), (20, 160, 60)
 
@@ -112,6 +117,60 @@ def test_cmyk_is_converted_when_it_is_loaded_never_inverted(tmp_path: Path) -> N
     assert b"DeviceCMYK" not in with_logo(tmp_path, file_of(image, "JPEG"), "logo.jpg").render(request(), no_check)
 
 
+def without_adobe(jpeg: bytes) -> bytes:
+    """The same file without its marker APP14, by which a reader knows that inks are inverted."""
+    at = jpeg.index(b"\xff\xee")
+    (length,) = struct.unpack_from(">H", jpeg, at + 2)
+    return jpeg[:at] + jpeg[at + 2 + length :]
+
+
+def test_cmyk_without_the_marker_of_adobe_is_not_inverted_either(tmp_path: Path) -> None:
+    """Such a file holds inks as they are: what is written here is full magenta and yellow."""
+    data = without_adobe(file_of(solid("CMYK", (255, 25, 25, 255)), "JPEG", quality=95))
+    left, _ = colors_on_paper(with_logo(tmp_path, data, "logo.jpg"))
+    assert left[0] > 200
+    assert left[1] < 90
+    assert left[2] < 90
+
+
+def test_cmyk_that_was_taken_sideways_is_turned_upright(tmp_path: Path) -> None:
+    exif = Pillow.Exif()
+    exif[0x0112] = 6
+    image = solid("CMYK", (255, 25, 25, 255), (30, 60))
+    data = without_adobe(file_of(image, "JPEG", exif=exif))
+    assert read_image(data, "logo.jpg", width_mm=40, height_mm=40).width == 60
+
+
+PASSES = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
+"""Where each pass of an interlaced PNG begins, and its steps: x, y, x, y."""
+
+
+def interlaced(image: Pillow.Image) -> bytes:
+    """An interlaced PNG, which Pillow reads and does not write."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">L", len(data)) + kind + data + struct.pack(">L", zlib.crc32(kind + data))
+
+    rows = bytearray()
+    for x0, y0, step_x, step_y in PASSES:
+        for y in range(y0, image.height, step_y):
+            row = [image.getpixel((x, y)) for x in range(x0, image.width, step_x)]
+            rows += b"\0" + b"".join(bytes(pixel) for pixel in row if isinstance(pixel, tuple)) if row else b""
+    head = struct.pack(">LL5B", image.width, image.height, 8, 2, 0, 0, 1)
+    data = chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(bytes(rows))) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + data
+
+
+def test_an_interlaced_png_is_drawn(tmp_path: Path) -> None:
+    image = solid()
+    image.paste(GREEN, (30, 0, 60, 30))
+    data = interlaced(image)
+    assert Pillow.open(io.BytesIO(data)).info["interlace"] == 1
+    left, right = colors_on_paper(with_logo(tmp_path, data))
+    assert close(left, RED)
+    assert close(right, GREEN)
+
+
 def test_colours_of_a_profile_are_converted() -> None:
     profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
     assert read(file_of(solid(), icc_profile=profile)).width == 60
@@ -185,3 +244,32 @@ def test_documents_with_pictures_are_the_same_every_time(tmp_path: Path) -> None
 
 def test_a_picture_is_seen_in_grey_too(tmp_path: Path) -> None:
     assert picture_of(with_logo(tmp_path, file_of(solid("L", 90))).render(request(), no_check)).getextrema()[0] == 0
+
+
+MANY = """
+import sys
+import tracemalloc
+from pathlib import Path
+from tests.rendering.orders import no_check, position, request, whole
+from stagedoor_renderers.ticket_pdf import TicketPdf
+
+renderer = TicketPdf(layouts=Path(sys.argv[1]), layout="own")
+renderer.warm_up()
+tracemalloc.start()
+pdf = renderer.render(whole(request(*(position(n, holder=f"Guest {n}") for n in range(1, 501)))), no_check)
+_, peak = tracemalloc.get_traced_memory()
+print(peak, len(pdf), pdf.count(b"/Type /Page") - pdf.count(b"/Type /Pages"), pdf.count(b"/Subtype /Image"))
+"""
+
+
+def test_five_hundred_tickets_with_a_large_background_stay_within_their_memory(tmp_path: Path) -> None:
+    """The picture, two megabytes as it is embedded, is there once: the document grows by its tickets alone."""
+    picture = file_of(Pillow.effect_noise((2000, 2000), 60).convert("RGB"), "JPEG", quality=90)
+    with_logo(tmp_path, picture, "logo.jpg")
+    text = (tmp_path / "own.toml").read_text("utf-8").replace("height = 100", "height = 200")
+    text = text.replace("width = 100", "width = 200").replace("w = 40\nh = 20", "w = 195\nh = 125")
+    (tmp_path / "own.toml").write_text(text, encoding="utf-8")
+    peak, size, pages, pictures = map(int, in_process(MANY, str(tmp_path)).split())
+    assert (pages, pictures) == (500, 1)
+    assert 2 * MEGABYTE < size < 5 * MEGABYTE
+    assert peak < 24 * MEGABYTE

@@ -1,5 +1,6 @@
 """Layouts: what ships works with any content, and what is wrong with a file is said with file and box."""
 
+import importlib.resources
 import json
 import re
 import tomllib
@@ -270,3 +271,77 @@ def test_a_shop_may_name_the_file_of_one_layout_and_nothing_beside_it_is_read(
     assert TicketPdf(layout="own", layouts=tmp_path / "own.json").fingerprint() == renderer.fingerprint()
     (tmp_path / "own.json").write_text(as_json(GOOD) + " ", encoding="utf-8")
     assert TicketPdf(layout="own", layouts=tmp_path / "own.json").fingerprint() != renderer.fingerprint()
+
+
+# -- add-ons -------------------------------------------------------------------
+
+ADDONS = """
+[page]
+width = 100
+height = 100
+
+[[box]]
+name = "code"
+type = "qr"
+x = 30
+y = 55
+side = 40
+
+[[box]]
+name = "with-it"
+type = "addons"
+x = 10
+y = 10
+w = 60
+h = 20
+size = 10
+min_size = 6
+"""
+
+
+def with_addons(tmp_path: Path, *categories: str) -> bytes:
+    (tmp_path / "own.toml").write_text(ADDONS, encoding="utf-8")
+    addons = (position(n, category=name, addon_to=1, seat=None) for n, name in enumerate(categories, start=2))
+    return TicketPdf(layout="own", layouts=tmp_path).render(request(position(), *addons), no_check)
+
+
+def test_add_ons_have_a_line_each_under_their_label_and_equal_ones_are_counted(tmp_path: Path) -> None:
+    pdf = with_addons(tmp_path, "Programme", "Parking <P1>", "Programme")
+    assert [line for line in lines_of(pdf) if line] == ["INCLUDES", "2 × Programme", "Parking <P1>"]
+
+
+def test_add_ons_that_find_no_room_are_counted_in_the_last_line(tmp_path: Path) -> None:
+    pdf = with_addons(tmp_path, *(f"Number {n}" for n in range(30)))
+    lines = [line for line in lines_of(pdf) if line][1:]
+    shown = len(lines) - 1
+    assert lines == [*(f"Number {n}" for n in range(shown)), f"+ {30 - shown}"]
+    assert shown > 3
+
+
+@pytest.mark.parametrize("name", ["W" * 200, "山" * 100, "שלום " * 40])
+def test_long_add_ons_stay_in_their_box(tmp_path: Path, name: str) -> None:
+    _, boxes = glyph_boxes(with_addons(tmp_path, name, "Parking"))
+    right = 70 * 72 / 25.4
+    assert all(box[2] <= right + 0.5 for box in boxes)
+
+
+def test_a_ticket_without_add_ons_has_no_label_for_them(tmp_path: Path) -> None:
+    assert [line for line in lines_of(with_addons(tmp_path)) if line] == []
+
+
+def test_a_word_that_does_not_exist_is_named() -> None:
+    problems = problems_of(GOOD.replace('"{holder}"', '"{label.rwo} {holder}"'))
+    assert problems[0].startswith("layout own.toml: box 1 (who): text names a word that does not exist: 'label.rwo'")
+
+
+# -- words ---------------------------------------------------------------------
+
+
+def test_every_language_has_every_word_with_the_places_for_numbers() -> None:
+    words = tomllib.loads(
+        (Path(str(importlib.resources.files("stagedoor_renderers"))) / "words.toml").read_text("utf-8")
+    )
+    places = {name: set(re.findall(r"{\w+}", word)) for name, word in words["en"].items()}
+    for language, own in words.items():
+        assert own.keys() == places.keys(), language
+        assert {name: set(re.findall(r"{\w+}", word)) for name, word in own.items()} == places, language

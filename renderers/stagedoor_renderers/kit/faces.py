@@ -1,23 +1,28 @@
 """The fonts, cut once into fixed pages of glyphs that documents embed whole.
 
 A PDF shows text through fonts of at most 256 characters. ReportLab cuts such a
-subset for every document, from a face that all threads share; this module cuts
-every glyph page once, when the fonts are loaded, and compresses it once. A
-document then embeds the pages that it uses, byte by byte as they are. That
-takes the race out (nothing is cut later, nothing is shared but bytes), makes
-documents the same everywhere, and is where most of the speed comes from.
+subset for every document, from a face that all threads share; here, what is on
+which page is fixed when the fonts are loaded, and each page is cut and
+compressed once, when the first document needs it. A document embeds the pages
+that it uses, byte by byte as they are. That takes the race out (a page is a pure
+function of the font, and cut under a lock of its own), makes documents the same
+everywhere, and is where most of the speed comes from. There are over 200 pages,
+most of them Han and Hangul: cutting all of them at start took longer than
+everything else, for pages that most theatres never print.
 
 A page has at most 223 characters, the codes 33 to 255; code 32 is the space in
 every page. The first pages of Latin hold what belongs together, so that a
 ticket in one language needs one page, seldom two.
 """
 
+import functools
 import hashlib
 import importlib.resources
 import re
+import threading
 import unicodedata
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.resources.abc import Traversable
 from typing import Literal
 
@@ -65,21 +70,38 @@ _MUST_COVER = (
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class Page:
-    """One glyph page: a complete font of at most 223 characters, ready to be embedded.
+class CutPage:
+    """A complete font of at most 223 characters, ready to be embedded."""
 
-    *needs_thickening* is true for a font without a bold sister: a bold run of it
-    is drawn with a thin outline of its own colour.
-    """
-
-    resource: str
     base_font: str
     font_file: bytes = attrs.field(repr=False)
     font_file_length: int
     to_unicode: bytes = attrs.field(repr=False)
     font_entries: str = attrs.field(repr=False)
     descriptor_entries: str = attrs.field(repr=False)
-    needs_thickening: bool
+
+
+class Page:
+    """One glyph page; its characters and codes are fixed, its font is cut when it is first embedded.
+
+    *needs_thickening* is true for a font without a bold sister: a bold run of it
+    is drawn with a thin outline of its own colour.
+    """
+
+    def __init__(self, resource: str, *, needs_thickening: bool, cut_out: Callable[[], CutPage]) -> None:
+        self.resource = resource
+        self.needs_thickening = needs_thickening
+        self._cut_out = cut_out
+        self._lock = threading.Lock()
+        self._cut: CutPage | None = None
+
+    def cut(self) -> CutPage:
+        """Return the font of this page; the first thread that asks cuts it, others wait for that."""
+        if self._cut is None:
+            with self._lock:
+                if self._cut is None:
+                    self._cut = self._cut_out()
+        return self._cut
 
 
 @attrs.frozen(eq=False)
@@ -151,7 +173,7 @@ class Faces:
 
 
 def load_faces(folder: Traversable | None = None, *, files: Sequence[FontFile] = SHIPPED) -> Faces:
-    """Read, check and cut the fonts; takes about a second.
+    """Read and check the fonts, and share out their characters on pages; takes about half a second.
 
     Args:
         folder: where the font files are; those of this package when None.
@@ -314,14 +336,22 @@ def _glyph(font: TrueType, page: Page, char: str, *, code: int) -> Glyph:
 
 
 def _page(file: FontFile, font: TrueType, *, index: int, chars: Sequence[str]) -> Page:
+    return Page(
+        f"{file.letter}{index}",
+        needs_thickening="bold" in file.weights and "regular" in file.weights,
+        cut_out=functools.partial(_cut_page, font, chars),
+    )
+
+
+def _cut_page(font: TrueType, chars: Sequence[str]) -> CutPage:
+    """Return the font of a page: a pure function, so it does not matter when and where it runs."""
     indices = [font.cmap[ord(char)] for char in chars]
     data = cut(font, indices, first_code=FIRST_CODE, space=font.cmap.get(32, 0))
     scale = 1000 / font.units_per_em
     widths = [font.advances[font.cmap.get(32, 0)], *(font.advances[i] for i in indices)]
     base_font = f"{_tag(data)}+{font.postscript_name}"
     box = " ".join(str(round(value * scale)) for value in font.bbox)
-    return Page(
-        resource=f"{file.letter}{index}",
+    return CutPage(
         base_font=base_font,
         font_file=zlib.compress(data),
         font_file_length=len(data),
@@ -335,7 +365,6 @@ def _page(file: FontFile, font: TrueType, *, index: int, chars: Sequence[str]) -
             f"/Ascent {font.ascent * scale:.0f} /Descent {font.descent * scale:.0f} "
             f"/CapHeight {font.cap_height * scale:.0f} /StemV {50 + (font.weight // 65) ** 2}"
         ),
-        needs_thickening="bold" in file.weights and "regular" in file.weights,
     )
 
 

@@ -12,7 +12,7 @@ import zlib
 
 import attrs
 from PIL import Image as Pillow
-from PIL import ImageCms, ImageOps, UnidentifiedImageError
+from PIL import ImageChops, ImageCms, ImageOps, UnidentifiedImageError
 
 MAX_BYTES = 10 * 1024 * 1024
 MAX_PIXELS = 25_000_000
@@ -74,7 +74,7 @@ def _ready(opened: Pillow.Image, file: str, *, width_mm: float, height_mm: float
     is_photograph = opened.format in ("JPEG", "WEBP")
     # Animations have many pictures; the first one is loaded.
     opened.seek(0)
-    picture = ImageOps.exif_transpose(opened)
+    picture = ImageOps.exif_transpose(_with_true_inks(opened))
     colors = _in_srgb(picture)
     alpha = _alpha(picture)
     most = (max(1, round(width_mm / 25.4 * DPI)), max(1, round(height_mm / 25.4 * DPI)))
@@ -83,6 +83,19 @@ def _ready(opened: Pillow.Image, file: str, *, width_mm: float, height_mm: float
         if alpha is not None:
             alpha = alpha.resize(colors.size, Pillow.Resampling.LANCZOS)
     return _stored(colors, alpha, is_photograph=is_photograph)
+
+
+def _with_true_inks(opened: Pillow.Image) -> Pillow.Image:
+    """Return the picture with its inks the right way round, if it has inks.
+
+    Adobe writes CMYK inverted and says so in a marker; Pillow turns every CMYK JPEG
+    round when it decodes, also those of programs that write inks as they are.
+    """
+    if opened.mode == "CMYK" and opened.format == "JPEG" and "adobe" not in opened.info:
+        turned = ImageChops.invert(opened)
+        turned.info = dict(opened.info)
+        return turned
+    return opened
 
 
 def _in_srgb(picture: Pillow.Image) -> Pillow.Image:
@@ -97,7 +110,6 @@ def _in_srgb(picture: Pillow.Image) -> Pillow.Image:
             converted = None  # a profile that does not fit its picture: better the plain colours than no logo
         if converted is not None:
             return converted
-    # Adobe writes CMYK inverted and says so; Pillow turns it round when it decodes.
     return picture.convert("RGB")
 
 

@@ -10,6 +10,7 @@ owner forbids embedding) is refused here, at start, with the name of the file.
 
 # ruff: noqa: PLR2004 - the numbers are offsets and lengths of a file format, named by the code round them
 
+import itertools
 import struct
 from collections.abc import Mapping
 from typing import NoReturn
@@ -101,7 +102,7 @@ def _read(data: bytes, file: str) -> TrueType:
         cmap=_cmap(tables["cmap"], file),
         advances=advances,
         bearings=bearings,
-        offsets=_offsets(tables["loca"], glyph_count, is_long=bool(_u16(head, 50))),
+        offsets=_offsets(tables, glyph_count, file),
         kerning=_kerning(tables.get("kern", b"")),
         bbox=(left, bottom, right, top),
         ascent=ascent,
@@ -164,10 +165,15 @@ def _metrics(tables: Mapping[str, bytes], glyph_count: int) -> tuple[tuple[int, 
     return advances, pairs[1::2] + rest
 
 
-def _offsets(loca: bytes, glyph_count: int, *, is_long: bool) -> tuple[int, ...]:
-    if is_long:
-        return struct.unpack_from(f">{glyph_count + 1}L", loca)
-    return tuple(2 * half for half in struct.unpack_from(f">{glyph_count + 1}H", loca))
+def _offsets(tables: Mapping[str, bytes], glyph_count: int, file: str) -> tuple[int, ...]:
+    """Return where the outlines are, checked: they are cut out much later, when a ticket needs them."""
+    if _u16(tables["head"], 50):
+        found: tuple[int, ...] = struct.unpack_from(f">{glyph_count + 1}L", tables["loca"])
+    else:
+        found = tuple(2 * half for half in struct.unpack_from(f">{glyph_count + 1}H", tables["loca"]))
+    if found[-1] > len(tables["glyf"]) or any(first > last for first, last in itertools.pairwise(found)):
+        _refuse(file, "it is damaged: outlines are not where they should be")
+    return found
 
 
 def _postscript_name(name: bytes, file: str) -> str:

@@ -164,11 +164,12 @@ class Sheet:
         """Add the glyph pages that were used, in the order of their names."""
         fonts = self._document.idToObject["BasicFonts"].dict
         for resource, page in sorted(self._pages.items()):
-            file = self._add(f"file {resource}", _deflated(f"/Length1 {page.font_file_length}", page.font_file))
-            unicode = self._add(f"unicode {resource}", _deflated("", page.to_unicode))
-            descriptor = f"<< {page.descriptor_entries} /FontFile2 {file} >>\n"
+            cut = page.cut()
+            file = self._add(f"file {resource}", _deflated(f"/Length1 {cut.font_file_length}", cut.font_file))
+            unicode = self._add(f"unicode {resource}", _deflated("", cut.to_unicode))
+            descriptor = f"<< {cut.descriptor_entries} /FontFile2 {file} >>\n"
             described = self._add(f"descriptor {resource}", descriptor.encode("ascii"))
-            font = f"<< {page.font_entries} /FontDescriptor {described} /ToUnicode {unicode} >>\n"
+            font = f"<< {cut.font_entries} /FontDescriptor {described} /ToUnicode {unicode} >>\n"
             self._add(f"font {resource}", font.encode("ascii"))
             fonts[resource] = pdfdoc.PDFObjectReference(f"font {resource}")
 
