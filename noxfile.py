@@ -250,3 +250,15 @@ def bench(session: nox.Session) -> None:
         return
     install_all(session)
     session.run("python", "-m", "tests.bench", *session.posargs, env=without_settings(), interrupt_timeout=20)
+
+
+# -- the long way ---------------------------------------------------------------
+
+
+@nox.session(python=PYTHON)
+def onsale(session: nox.Session) -> None:
+    """Play an on-sale night of 12,000 orders on two workers; takes some minutes."""
+    install_all(session)
+    orders = os.environ.get("STAGEDOOR_TEST_ONSALE_ORDERS", "12000")
+    patient = ("-o", "faulthandler_timeout=3600")
+    run_pytest(session, "tests/onsale", *patient, *session.posargs, env={"STAGEDOOR_TEST_ONSALE_ORDERS": orders})
