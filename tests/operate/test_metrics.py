@@ -4,6 +4,7 @@ import http.client
 import re
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -207,6 +208,19 @@ def test_one_look_is_one_round_trip_of_nine_commands(real: RedisHarness) -> None
     inspection.look_at_queues()
     after = real.client.info("stats")["total_commands_processed"]
     assert after - before <= 9 + 2 + 1, "nine, MULTI and EXEC, and the INFO of this test"
+
+
+def test_the_guide_names_every_metric_and_no_other(vitals: Vitals) -> None:
+    """A short form in the guide, ``_pool`` beside ``stagedoor_unread``, stands for the whole name."""
+    guide = (Path(__file__).parents[2] / "docs" / "operating.md").read_text("utf-8")
+    table = guide[guide.index("| metric |") : guide.index("## Dead letters")]
+    first_cells = " ".join(row.split("|")[1] for row in table.splitlines() if row.startswith("| `"))
+    named = {f"stagedoor{name}" for name in re.findall(r"(?:stagedoor|`)(_[a-z_]+)", first_cells)}
+    families = {family.name for family in metrics(vitals).registry.collect()}
+    made = {family for family in families if not family.startswith("stagedoor_process_")}
+    shown = {name.removesuffix("_total") for name in named}
+    assert shown <= made
+    assert made - shown <= {"stagedoor_swept_entries", "stagedoor_trimmed_unread"}
 
 
 # -- health: the decision -----------------------------------------------------------------------
