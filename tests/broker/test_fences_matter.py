@@ -11,6 +11,7 @@ import attrs
 import pytest
 
 from stagedoor.broker import connection
+from stagedoor.broker.dead_letters import DeadLetters
 from stagedoor.broker.deliveries import Answer, Deliveries, Pulse, Renewal
 from stagedoor.broker.publishing import OutboxEntry
 from stagedoor.core.entry import Claimed
@@ -380,6 +381,146 @@ def limit_over_pool_and_new(real: RedisHarness) -> None:
     assert len(worker.read(1).claimed) == 1
 
 
+def worker_without_a_record_is_swept(real: RedisHarness) -> None:
+    held = one(real.worker("w"), real)
+    real.forget_record("w")
+    real.worker("other").sweep()
+    assert real.state().jobs.pending == {held.entry.entry_id: (POOL, 1)}
+
+
+def bodiless_entry_of_a_lapsed_worker(real: RedisHarness) -> None:
+    held = one(real.worker("w"), real)
+    real.trim(held.entry.entry_id)
+    real.lapse("w")
+    real.worker("other").sweep()
+    assert [letter["reason"] for letter in real.state().dead] == [b"trimmed"]
+
+
+def vanished_worker_is_blamed(real: RedisHarness) -> None:
+    one(real.worker("w"), real)
+    real.lapse("w")
+    real.worker("other").sweep()
+    assert len(real.state().crashes) == 1
+
+
+def joined_again_after_a_lost_reply(real: RedisHarness) -> None:
+    worker = real.worker("w", incarnation="i1")
+    assert worker.join(identity("i1"), Pulse(slots=8)) == "w"
+
+
+def flushed_record_is_written_anew(real: RedisHarness) -> None:
+    worker = real.worker("w")
+    real.forget_record("w")
+    assert not refused(lambda: worker.beat(Pulse(slots=8)))
+    assert list(real.state().workers) == ["w"]
+
+
+def done_job_is_deleted(real: RedisHarness) -> None:
+    worker = real.worker("w")
+    worker.settle(1, [settled(one(worker, real))])
+    assert (real.length(), real.state().jobs.pending) == (0, {})
+
+
+def settled_entry_had_crashed(real: RedisHarness) -> None:
+    one(real.worker("w"), real)
+    real.lapse("w")
+    other = real.worker("other")
+    other.sweep()
+    (again,) = other.read(1).claimed
+    other.settle(1, [settled(again)])
+    assert real.state().crashes == {}
+
+
+def renewed_without_a_body(real: RedisHarness) -> None:
+    worker = real.worker("w")
+    held = one(worker, real)
+    real.trim(held.entry.entry_id)
+    assert worker.renew([held.tenure]) == (Renewal.GONE,)
+    assert list(real.state().jobs.pending) == [held.entry.entry_id]
+
+
+def released_without_a_body(real: RedisHarness) -> None:
+    worker = real.worker("w")
+    held = one(worker, real)
+    real.trim(held.entry.entry_id)
+    assert worker.release([held]) == 1
+    assert real.length() == 1
+
+
+def pooled_without_a_body(real: RedisHarness) -> None:
+    worker = real.worker("w")
+    held = one(worker, real)
+    worker.release([held])
+    real.trim(held.entry.entry_id)
+    assert len(worker.read(1).trimmed) == 1
+    assert [letter["reason"] for letter in real.state().dead] == [b"trimmed"]
+
+
+def retry_in_an_hour(real: RedisHarness) -> None:
+    worker = real.worker("w")
+    worker.settle(1, [settled(one(worker, real), RetryLater(3600, 2, "x"))])
+    assert worker.promote().moved == 0
+
+
+def many_are_due(real: RedisHarness) -> None:
+    worker = real.worker("w")
+    for _ in range(150):
+        real.add(job())
+    worker.settle(1, [settled(claimed, LATER) for claimed in worker.read(150).claimed])
+    assert worker.promote().moved == 100
+
+
+def broken_body_is_due(real: RedisHarness) -> None:
+    worker = real.worker("w")
+    real.put_delayed("1:1-0", b"no body")
+    assert worker.promote().broken == 1
+    assert len(real.state().dead) == 1
+
+
+def broken_body_cannot_be_buried(real: RedisHarness) -> None:
+    worker = real.worker("w")
+    real.put_delayed("1:1-0", b"no body")
+    real.break_dead()
+    worker.promote()
+    assert list(real.state().delayed) == ["1:1-0"]
+
+
+def long_list_is_reclaimed(real: RedisHarness) -> None:
+    """The first page is fresh, what comes after it is idle."""
+    busy, other = real.worker("busy"), real.worker("other")
+    entries = [real.add(job()) for _ in range(150)]
+    busy.read(150)
+    real.age(*entries[100:])
+    assert other.reclaim().moved == 50
+
+
+def published_rows_are_counted(real: RedisHarness) -> None:
+    real.worker()
+    relay = real.publishing()
+    relay.publish("book", [OutboxEntry(1, job()), OutboxEntry(2, job())])
+    assert relay.confirmed_seq("book") == 2
+
+
+def put_back_twice(real: RedisHarness) -> None:
+    worker = real.worker("w")
+    worker.settle(1, [settled(one(worker, real), DEAD)])
+    letters = DeadLetters(real.link, real.keys)
+    (letter,) = letters.newest_first()
+    letters.requeue([letter])
+    letters.requeue([letter])
+    assert real.length() == 1
+
+
+def put_back_into_a_full_stream(real: RedisHarness) -> None:
+    worker = real.worker("w")
+    worker.settle(1, [settled(one(worker, real), DEAD)])
+    for _ in range(3):
+        real.add(job())
+    letters = DeadLetters(real.link, real.keys, stream_maxlen=3)
+    letters.requeue(list(letters.newest_first()))
+    assert (real.length(), letters.count()) == (3, 1)
+
+
 # -- removals -----------------------------------------------------------------------------
 
 
@@ -516,6 +657,73 @@ REMOVALS: dict[str, Removal] = {
     "read: one limit for all": Removal(
         "read", "take_new(1, limit - #taken)", "take_new(1, limit)", limit_over_pool_and_new
     ),
+    "sweep: a worker without a record": Removal(
+        "sweep", "local lapsed = not record[1] or ", "local lapsed = record[1] and ", worker_without_a_record_is_swept
+    ),
+    "sweep: a body that is gone": Removal(
+        "sweep",
+        "if #redis.call('XRANGE', stream, id, id, 'COUNT', 1) == 0 then",
+        "if false then",
+        bodiless_entry_of_a_lapsed_worker,
+    ),
+    "sweep: who vanishes is blamed": Removal(
+        "sweep", "if crash then blame(crash[1], number, id, crash[2], crash[3]) end", "", vanished_worker_is_blamed
+    ),
+    "join: one's own record": Removal("join", " and old[1] ~= ARGV[3]", "", joined_again_after_a_lost_reply),
+    "beat: a record that is gone": Removal(
+        "beat", "== 'taken' then return 'taken' end", "then return 'taken' end", flushed_record_is_written_anew
+    ),
+    "settle: what is done is deleted": Removal("settle", "redis.call('XDEL', stream, id)", "", done_job_is_deleted),
+    "settle: what is done is acknowledged": Removal(
+        "settle", "redis.call('XACK', stream, group, id)", "", done_job_is_deleted
+    ),
+    "settle: crashes are forgotten": Removal(
+        "settle", "if flag ~= '-' then", "if false then", settled_entry_had_crashed
+    ),
+    "renew: a body that is gone": Removal(
+        "renew",
+        "if #redis.call('XRANGE', stream, id, id, 'COUNT', 1) == 0 then",
+        "if false then",
+        renewed_without_a_body,
+    ),
+    "release: a body that is gone": Removal(
+        "release",
+        "if #redis.call('XRANGE', stream, id, id, 'COUNT', 1) == 1 then",
+        "if true then",
+        released_without_a_body,
+    ),
+    "read: a body that is gone": Removal("read", "trimmed[#trimmed + 1] = {number, id}", "", pooled_without_a_body),
+    "promote: not before it is due": Removal(
+        "promote", "KEYS[3], '-inf', now, 'LIMIT'", "KEYS[3], '-inf', '+inf', 'LIMIT'", retry_in_an_hour
+    ),
+    "promote: a bounded move": Removal("promote", ", 'LIMIT', 0, ARGV[2]))", "))", many_are_due),
+    "promote: a body that is none": Removal(
+        "promote", "return bury_broken(member, body) and 'broken' or 'stuck'", "return 'broken'", broken_body_is_due
+    ),
+    "promote: what cannot be buried": Removal(
+        "promote", "if became == 'stuck' then", "if false then", broken_body_cannot_be_buried
+    ),
+    "reclaim: the cursor": Removal(
+        "reclaim",
+        "#page == tonumber(ARGV[4]) and page[#page][1] or '0-0'",
+        "'0-0'",
+        long_list_is_reclaimed,
+    ),
+    "publish: the count": Removal("publish", "redis.call('HSET', KEYS[2], 'seq', seq)", "", published_rows_are_counted),
+    "publish: the bit is set": Removal("publish", "redis.call('SETBIT', bitmap, bit, 1)", "", published_twice),
+    "requeue: the letter goes": Removal("requeue", "redis.call('XDEL', KEYS[3], letter)", "", put_back_twice),
+    "requeue: the letter is there": Removal(
+        "requeue",
+        "if #redis.call('XRANGE', KEYS[3], letter, letter, 'COUNT', 1) == 0 then",
+        "if false then",
+        put_back_twice,
+    ),
+    "requeue: the cap": Removal(
+        "requeue",
+        "elseif number == 1 and length >= tonumber(ARGV[1]) then",
+        "elseif false then",
+        put_back_into_a_full_stream,
+    ),
 }
 
 
@@ -561,4 +769,5 @@ def test_every_script_has_a_removal() -> None:
     assert scripts == {"group", "read", "settle", "renew", "release", "join", "beat", "retire", "sweep", "reclaim"} | {
         "promote",
         "publish",
+        "requeue",
     }
