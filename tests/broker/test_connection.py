@@ -1,5 +1,6 @@
 """How we speak to Redis: whose fault an error is, which servers and addresses we take, how scripts get there."""
 
+import socket
 from collections.abc import Callable
 
 import pytest
@@ -93,6 +94,17 @@ def test_everything_else_is_an_error_that_waiting_does_not_cure(text: str) -> No
 )
 def test_a_broken_connection_is_weather(error: Exception) -> None:
     assert type(mapped(error)) is BrokerUnavailable
+
+
+def test_a_host_that_nobody_knows_just_now_is_weather(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object) -> None:
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    link = Link("redis://redis.example:6379/0")
+    with pytest.raises(BrokerUnavailable, match="name resolution"):
+        link.check_server()
+    link.close()
 
 
 def test_arguments_that_cannot_be_sent_are_no_weather() -> None:
