@@ -95,7 +95,9 @@ class Settings:
         "redis://127.0.0.1:6379/0", _text, "Redis: redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://"
     )
     orders_url: str = _setting("sqlite:///stagedoor.db", _text, "the order book's database, as SQLAlchemy writes it")
-    tickets_dir: Path = _setting(lambda: Path("tickets"), Path, "the folder of the ticket files, shared by all hosts")
+    tickets_dir: Path = _setting(  # noqa: RUF009 - it makes an attrs field, no default that is shared
+        lambda: Path("tickets"), Path, "the folder of the ticket files, shared by all hosts"
+    )
     namespace: str = _setting(
         "jobs",
         _matching(NAMESPACE_PATTERN, "1 to 32 letters, digits, '.', '_', '-', on Redis Cluster in braces"),

@@ -193,7 +193,7 @@ def test_a_machine_without_a_redis_server_is_told_what_to_install(tmp_path: Path
 def test_an_installation_without_renderers_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     import importlib.metadata
 
-    from stagedoor.cli.demo import check_installed
+    from stagedoor.cli.rehearsal import check_installed
     from stagedoor.errors import ConfigurationError
 
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: ())
