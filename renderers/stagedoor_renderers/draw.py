@@ -215,7 +215,9 @@ class Press:
             case model.Addons():
                 self._turned(box, lambda place: self._addons(place, content))
             case model.Paragraph():
-                return self._paragraph(box, content)
+                rest: list[Overflow] = []
+                self._turned(box, lambda place: rest.extend(self._paragraph(place, content)))
+                return rest[0] if rest else None
         return None
 
     def _qr(self, box: model.Qr, token: str) -> None:
@@ -385,10 +387,11 @@ class Press:
         block = self._setter.fit(weight, words, size=size, floor=size, width=math.inf)
         return block.lines[0].width / MM
 
-    def _paragraph(self, box: model.Paragraph, content: Mapping[str, str]) -> Overflow | None:
+    def _paragraph(self, box: model.Paragraph, content: Mapping[str, str]) -> tuple[Overflow, ...]:
+        """Draw a paragraph; return what found no room, if that goes to further pages."""
         words = box.text.fill(content)
         if not words.strip():
-            return None
+            return ()
         column = (box.w - box.column_gap * (box.columns - 1)) / box.columns
         # Two sizes are enough for running text: the one that is wanted, or the floor.
         size = box.size
@@ -407,8 +410,8 @@ class Press:
             block = Block(lines=shown[index * rows : (index + 1) * rows], size=size)
             self._lines(block, box.x + index * (column + box.column_gap), box.y, column, style=style)
         if not rest:
-            return None
-        return Overflow(box=box, title=box.title.fill(content), text=rejoined(rest), size=size)
+            return ()
+        return (Overflow(box=box, title=box.title.fill(content), text=rejoined(rest), size=size),)
 
     # -- lines ----------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from typing import Any
 from stagedoor.cli.app import COMMANDS, PROGRAM
 from stagedoor.core.outcome import TRANSITIONS, Happening, State
 from stagedoor.settings import FIELDS, Settings
+from tests.rendering.reference import boxes_table, fields_table
 
 ROOT = Path(__file__).parents[2]
 SVG = ROOT / "docs" / "delivery.svg"
@@ -49,7 +50,12 @@ def commands_table() -> str:
     return "\n".join(["| command | what it does |", "|---|---|", *rows])
 
 
-PARTS: Mapping[str, Callable[[], str]] = {"settings": settings_table, "commands": commands_table}
+PARTS: Mapping[str, Callable[[], str]] = {
+    "settings": settings_table,
+    "commands": commands_table,
+    "boxes": boxes_table,
+    "fields": fields_table,
+}
 
 
 def with_parts(text: str) -> str:

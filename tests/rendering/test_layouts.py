@@ -11,11 +11,12 @@ import pytest
 
 from stagedoor.errors import ConfigurationError, InvalidRequest
 from stagedoor.order import Seat
-from stagedoor_renderers.layout import read_layout
+from stagedoor_renderers.layout import BOX_TYPES, Entry, Fact, PageSize, read_layout
 from stagedoor_renderers.stock import Stock, built_in_layouts
 from stagedoor_renderers.ticket_pdf import TicketPdf
 from tests.rendering.orders import TOKEN, event, no_check, position, request, token, whole
 from tests.rendering.reading import codes_in, codes_of, glyph_boxes, lines_of, page_count, picture_of, text_of
+from tests.rendering.reference import keys_of
 
 LAYOUTS = ("a4-fold", "a5", "phone", "thermal-80", "wristband")
 
@@ -345,3 +346,24 @@ def test_every_language_has_every_word_with_the_places_for_numbers() -> None:
     for language, own in words.items():
         assert own.keys() == places.keys(), language
         assert {name: set(re.findall(r"{\w+}", word)) for name, word in own.items()} == places, language
+
+
+# -- the guide -----------------------------------------------------------------
+
+
+def test_the_guide_says_of_every_key_what_it_is() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "renderers.md").read_text("utf-8")
+    told = {key for row in re.findall(r"^\| (`[^|]*`) \|", guide, re.MULTILINE) for key in re.findall(r"`(\w+)`", row)}
+    kinds = (*BOX_TYPES.values(), Fact, Entry, PageSize)
+    assert {key.name for kind in kinds for key in keys_of(kind)} - told == set()
+
+
+def test_a_paragraph_is_turned_too(tmp_path: Path) -> None:
+    box = '[[box]]\ntype = "paragraph"\ntext = "{holder}"\nx = 5\ny = 10\nw = 20\nh = 80\nsize = 9\nrotate = 90\n'
+    upright = GOOD[: GOOD.index('[[box]]\nname = "who"')] + GOOD[GOOD.index('[[box]]\nname = "code"') :] + box
+    (tmp_path / "own.toml").write_text(upright, encoding="utf-8")
+    words = "Zoë Šimková " * 4
+    pdf = TicketPdf(layout="own", layouts=tmp_path).render(request(position(holder=words)), no_check)
+    _, boxes = glyph_boxes(pdf)
+    assert max(box[2] for box in boxes) - min(box[0] for box in boxes) < 20 * 72 / 25.4
+    assert max(box[3] for box in boxes) - min(box[1] for box in boxes) > 40 * 72 / 25.4

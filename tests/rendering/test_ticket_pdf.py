@@ -359,3 +359,10 @@ def test_a_change_of_the_day_or_of_source_date_epoch_changes_nothing(
     before = drawn(ticket, named("Zoë"))
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1234567890")
     assert drawn(ticket, named("Zoë")) == before
+
+
+@pytest.mark.parametrize("name", ["Zoë Šimková", "山田太郎 황보 شهرزاد Ἀθηνᾶ"])
+@pytest.mark.parametrize("layout", ["a4-fold", "a5", "phone", "thermal-80", "wristband"])
+def test_a_ticket_is_small_enough_for_any_mailbox(ticket: TicketPdf, layout: str, name: str) -> None:
+    """Fonts are cut into pages of one script, so the largest does not come with a name in Chinese."""
+    assert len(drawn(ticket, request(position(holder=name), layout=layout))) < 250_000

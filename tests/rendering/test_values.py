@@ -6,7 +6,7 @@ import pytest
 
 from stagedoor.errors import InvalidRequest
 from stagedoor.order import Order, Position, Seat
-from stagedoor_renderers.fields import Teller, event_content, short_code
+from stagedoor_renderers.fields import FIELDS, Teller, event_content, short_code
 from stagedoor_renderers.stock import Stock
 from tests.rendering.orders import event, order, position
 
@@ -165,3 +165,11 @@ def test_a_refunded_addon_is_not_listed(stock: Stock) -> None:
 def test_the_short_code_is_the_tokens_beginning(stock: Stock) -> None:
     assert short_code("K7QF2M3NZX4ABCDEFGHIJ234YZ") == "K7QF-2M3N"
     assert short_code("K7Q") == "K7Q"
+
+
+def test_nothing_is_told_that_is_not_declared(stock: Stock) -> None:
+    """What an output may show is a list; whatever else an order may carry one day stays out of it."""
+    whole = order(position(1), position(2, addon_to=1))
+    language = stock.values.language("en-GB")
+    told = {*Teller.of(whole, language).position(whole.positions[1]), *event_content(event(), language, stock.values)}
+    assert {name for name in told if not name.startswith("label.")} == FIELDS.keys()
