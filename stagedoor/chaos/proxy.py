@@ -71,6 +71,7 @@ class Proxy:
         self._rng = rng
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         self._open: set[socket.socket] = set()
+        self._being_reset: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._is_closed = False
         self.mode = Mode()
@@ -100,7 +101,7 @@ class Proxy:
         with self._lock:
             open_now = list(self._open)
         for one in open_now:
-            _reset(one)
+            self._reset(one)
 
     # -- inside -------------------------------------------------------------------
 
@@ -112,7 +113,7 @@ class Proxy:
                 return
             if self.mode.spoil is Spoil.RESET:
                 self.spoiled += 1
-                _reset(client)
+                self._reset(client)
                 continue
             threading.Thread(target=self._serve, args=(client,), name="proxy", daemon=True).start()
 
@@ -124,7 +125,7 @@ class Proxy:
             server.connect(str(self._upstream))
         except OSError:
             server.close()
-            _reset(client)
+            self._reset(client)
             return
         server.settimeout(None)
         with self._lock:
@@ -135,6 +136,7 @@ class Proxy:
         back.join()
         with self._lock:
             self._open -= {client, server}
+            self._being_reset -= {client, server}
         client.close()
         server.close()
 
@@ -154,8 +156,10 @@ class Proxy:
             pass
         finally:
             for one in (source, target):
-                with suppress(OSError):
-                    one.shutdown(socket.SHUT_RDWR)
+                # An orderly end would come before the reset.
+                if one not in self._being_reset:
+                    with suppress(OSError):
+                        one.shutdown(socket.SHUT_RDWR)
 
     def _stand_still(self) -> None:
         is_new = True
@@ -177,18 +181,19 @@ class Proxy:
             case Spoil.DOUBLE:
                 target.sendall(reply + reply)
             case Spoil.RESET:
-                _reset(target)
+                self._reset(target)
             case Spoil.REFUSE:
                 target.sendall(f"-{mode.error}\r\n".encode())
             case _:
                 return
 
-
-def _reset(one: socket.socket) -> None:
-    """End a connection without a word: the other side sees a reset, whatever was on its way is lost."""
-    with suppress(OSError):
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    with suppress(OSError):
-        one.shutdown(socket.SHUT_RDWR)
-    with suppress(OSError):
-        one.close()
+    def _reset(self, one: socket.socket) -> None:
+        """End a connection without a word: the other side sees a reset, whatever was on its way is lost."""
+        self._being_reset.add(one)
+        with suppress(OSError):
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        with suppress(OSError):
+            # Only this way, which wakes our own thread; the other would tell the other side that all is over.
+            one.shutdown(socket.SHUT_RD)
+        with suppress(OSError):
+            one.close()
