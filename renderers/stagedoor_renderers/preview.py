@@ -1,6 +1,7 @@
 """What a layout looks like, as PDF and as picture, before anybody buys a ticket."""
 
 import io
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from stagedoor_renderers.ticket_pdf import TicketPdf
 
 DPI = 150
 MAX_PICTURES = 20
+
+_PAGE = re.compile(rb"/Type /Page\b")
 
 
 @attrs.frozen(kw_only=True)
@@ -58,7 +61,10 @@ def preview(layout: str, *, order: Order | None = None, folder: Path | None = No
     pdf = renderer.render(request, probe.no_check)
     notes = tuple(renderer.notes(request))
     try:
-        return Preview(pdf=pdf, pictures=pictures_of(pdf, dpi=dpi), notes=notes)
+        pictures = pictures_of(pdf, dpi=dpi)
+        pages = len(_PAGE.findall(pdf))
+        lacks = (f"there are pictures of the first {MAX_PICTURES} of {pages} pages",) if pages > len(pictures) else ()
+        return Preview(pdf=pdf, pictures=pictures, notes=notes, lacks=lacks)
     except NoPictures as error:
         return Preview(pdf=pdf, pictures=(), notes=notes, lacks=tuple(error.problems))
 

@@ -60,6 +60,10 @@ class Log(Protocol):
         """Write one event with its fields, for whoever looks closely: the delivery's one line is the worker's."""
         ...
 
+    def warning(self, event: str, **fields: Any) -> Any:
+        """Write one event that somebody should look at although the job succeeds."""
+        ...
+
 
 class Context(Protocol):
     """What a handler works with; every call is made in the handler's own thread."""

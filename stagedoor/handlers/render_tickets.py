@@ -55,5 +55,10 @@ def _write_ticket(order: Order, position: Position, *, ctx: Context) -> NewTicke
             rendered = ctx.render(ctx.ticket_renderer, order, position)
         except InvalidRequest as error:
             raise Permanent(str(error)) from error
+        if rendered.notes:
+            # Fields and code points, never what somebody is called: whoever runs the shop should know of such tickets.
+            ctx.log.warning(
+                "ticket_incomplete", order_id=order.order_id, position_id=position.id, notes="; ".join(rendered.notes)
+            )
         ctx.orders.store.write(path, rendered.content)
     return NewTicket(position_id=position.id, path=path, content_key=key, content_type=content_type)

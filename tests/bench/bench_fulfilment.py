@@ -115,6 +115,9 @@ class _Context:
         self._pool = pool
         self.log = self
 
+    def warning(self, _event: str, **_fields: Any) -> None:
+        """Nobody is told."""
+
     def debug(self, _event: str, **_fields: Any) -> None:
         """Say nothing."""
 

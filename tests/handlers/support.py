@@ -46,6 +46,9 @@ class FakeLog:
     def debug(self, event: str, **fields: Any) -> None:
         self.events.append((event, fields))
 
+    def warning(self, event: str, **fields: Any) -> None:
+        self.events.append((event, fields))
+
 
 @attrs.define
 class FakeContext:
@@ -59,6 +62,7 @@ class FakeContext:
     on_check: Callable[[], None] = lambda: None
     on_render: Callable[[Order], None] = lambda order: None
     build: str = "1"
+    notes: tuple[str, ...] = ()
     ticket_renderer: str = "ticket-pdf"
     log: FakeLog = attrs.Factory(FakeLog)
     rendered: list[tuple[int, int]] = attrs.Factory(list)
@@ -77,7 +81,7 @@ class FakeContext:
         self.rendered.append((order.version, position.id))
         key, suffix, content_type = self.content_key(name, order, position)
         content = content_of(order, position)
-        return Rendered(content=content, content_type=content_type, suffix=suffix, key=key)
+        return Rendered(content=content, content_type=content_type, suffix=suffix, key=key, notes=self.notes)
 
 
 def run(book: OrderBook, kind: str, order_id: int) -> FakeContext:

@@ -38,6 +38,17 @@ def test_each_position_gets_its_own_ticket(book: OrderBook) -> None:
     assert context.log.events == [("tickets_issued", {"order_id": order.order_id, "version": 1, "tickets": 3})]
 
 
+def test_what_could_not_be_drawn_is_told_to_whoever_runs_the_shop(book: OrderBook) -> None:
+    order = book.place(order_data(positions=1))
+    context = FakeContext(book, notes=("holder: 1 replaced by a mark",))
+    render_tickets(FakeJob(kind=RENDER, order_id=order.order_id), context)
+    assert context.log.events[0] == (
+        "ticket_incomplete",
+        {"order_id": order.order_id, "position_id": 1, "notes": "holder: 1 replaced by a mark"},
+    )
+    assert broken(book, order.order_id) == []
+
+
 def test_a_second_delivery_renders_nothing(book: OrderBook) -> None:
     order = book.place(order_data())
     run(book, RENDER, order.order_id)

@@ -247,3 +247,10 @@ def test_a_preview_takes_the_path_of_a_layout(tmp_path: Path) -> None:
     (tmp_path / "own.toml").write_text(GOOD.replace("size = 12", "size = 0"), encoding="utf-8")
     with pytest.raises(ConfigurationError, match=r"own\.toml: box 1"):
         preview(str(tmp_path / "own.toml"))
+
+
+def test_a_preview_of_many_tickets_has_pictures_of_the_first_and_says_so() -> None:
+    many = whole(request(*(position(n) for n in range(1, 23)))).order
+    shown = preview("wristband", order=many, dpi=30)
+    assert len(shown.pictures) == 20
+    assert shown.lacks == ("there are pictures of the first 20 of 22 pages",)
