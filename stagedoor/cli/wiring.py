@@ -38,6 +38,7 @@ from stagedoor.worker.identity import current_identity, is_provably_gone
 from stagedoor.worker.lookout import Lookout
 from stagedoor.worker.supervisor import watch_signals
 from stagedoor.worker.vitals import Vitals
+from stagedoor.worker.wakeups import keep_hearing
 
 ORDER_THREADS = 8
 """Threads in which the order book works for async handlers; plain ones bring their own."""
@@ -244,6 +245,7 @@ async def serve_relay(outbox: Outbox, link: Link, *, settings: Settings, events:
     relay = make_relay(outbox, link, settings=settings, events=events)
     async with _signals(stop, RELAY_GRACE_S), trio.open_nursery() as nursery:
         nursery.start_soon(_stop_when_asked, stop, nursery.cancel_scope)
+        nursery.start_soon(keep_hearing)
         await check_server(link, events)
         await relay.run()
     events.emit(RelayStopped(why=stop.why))

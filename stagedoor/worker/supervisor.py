@@ -1,7 +1,7 @@
 """Supervisor: the task tree, and the order in which it starts and stops. Start reading here.
 
     run_worker
-     └ outer nursery: liveness · settler · heartbeat        stop last
+     └ outer nursery: liveness · settler · heartbeat · vitals · wake-ups   stop last
         └ middle nursery: executor (slots, handlers)         drains, bounded
            └ inner nursery: reader · promoter · reclaimer    stop first
 
@@ -41,6 +41,7 @@ from stagedoor.worker.reclaimer import Reclaimer
 from stagedoor.worker.settler import Settler
 from stagedoor.worker.standing import Standing
 from stagedoor.worker.vitals import Vitals
+from stagedoor.worker.wakeups import keep_hearing
 
 RELEASE_S = 2.0
 """The end of the grace that is kept for releasing what could not finish."""
@@ -306,6 +307,7 @@ class _Worker:
         self, name: str, companions: tuple[Callable[[], Awaitable[None]], ...], task_status: trio.TaskStatus[str]
     ) -> None:
         async with trio.open_nursery() as outer:
+            await outer.start(keep_hearing)
             await outer.start(self._liveness.run)
             await outer.start(self._settler.run)
             await outer.start(self._heartbeat.run)
