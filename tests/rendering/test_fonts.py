@@ -197,10 +197,14 @@ def test_loading_from_another_folder_gives_the_same_pages(tmp_path: Path, faces:
 
 def test_eight_threads_that_need_a_page_first_share_one_cut() -> None:
     cuts: list[int] = []
-    start = threading.Barrier(8)
+    start, second = threading.Barrier(8), threading.Event()
 
     def cut_out() -> CutPage:
         cuts.append(1)
+        if len(cuts) > 1:
+            second.set()
+        # Without the lock, another one comes in while this one waits for it.
+        second.wait(0.2)
         return CutPage(
             base_font="X", font_file=b"", font_file_length=0, to_unicode=b"", font_entries="", descriptor_entries=""
         )
