@@ -1,8 +1,12 @@
 """Heartbeat: renews every held entry, buffered ones too, so that a slow worker is never robbed."""
 
+from collections.abc import Sequence
+
 import trio
 
 from stagedoor.broker import Deliveries, Renewal
+from stagedoor.core.tenure import Tenure
+from stagedoor.errors import BrokerUnavailable
 from stagedoor.events import EntryTrimmed, EventStream, TenureLost
 from stagedoor.weather import Weather
 from stagedoor.worker.held import HeldDelivery, Register
@@ -62,7 +66,7 @@ class Heartbeat:
             tenures = [held.tenure for held in page]
             answers = await self._weather.call(
                 "renew",
-                self._deliveries.renew,
+                self._renew,
                 tenures,
                 limiter=self._limiter,
                 on_failure=self._standing.failed,
@@ -72,6 +76,13 @@ class Heartbeat:
                 # What was settled meanwhile, or was handed to us anew, is not lost.
                 if self._register.holds(held) and held.tenure == tenure:
                     self._note(held, answer)
+
+    def _renew(self, tenures: Sequence[Tenure]) -> tuple[Renewal, ...]:
+        answers = self._deliveries.renew(tenures)
+        if len(answers) != len(tenures):
+            # The reply of another call: on a connection that has lost its step nothing is known of this one.
+            raise BrokerUnavailable(f"expected answers to {len(tenures)} renewals, got {len(answers)}")
+        return answers
 
     def _note(self, held: HeldDelivery, answer: Renewal) -> None:
         if answer is Renewal.LOST and not held.lost:

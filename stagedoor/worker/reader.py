@@ -24,6 +24,8 @@ GIVE_UP_S = 1.0
 """When the process is about to end: a read that has not returned after this many seconds is left behind."""
 WAIT_MARGIN_S = 10.0
 """Past the end of a blocked read: longer than the socket's timeout, which should end it before."""
+LOOK_EVERY_S = 0.1
+"""Pause between two looks at whether a beat has gone through again."""
 JOBS_SHARE = 8
 """One slot in eight is kept for jobs, so that endless flows cannot starve tickets."""
 READ_AHEAD_COUNT = 100
@@ -44,6 +46,7 @@ class Reader:
         read_count: int,
         block_ms: int,
         clock: Callable[[], float],
+        is_cut_off: Callable[[], bool] = lambda: False,
     ) -> None:
         self._deliveries = deliveries
         self._executor = executor
@@ -53,6 +56,7 @@ class Reader:
         self._read_count = read_count
         self._block_ms = block_ms
         self._clock = clock
+        self._is_cut_off = is_cut_off
         self._limiter = trio.CapacityLimiter(1)
         self._unblock_limiter = trio.CapacityLimiter(1)
         self._is_stopping = False
@@ -80,9 +84,14 @@ class Reader:
             self._ended.set()
 
     async def _wait_for_room(self) -> bool:
-        """Wait until there is room or a stop; return whether to read."""
-        while not self._is_stopping and self._executor.room() == 0:
-            await self._executor.wait_changed()
+        """Wait until there is room or a stop; return whether to read.
+
+        While others take this process for dead, handlers are told to stop as soon as they ask:
+        what it claimed now it would give back and claim again, as fast as Redis answers.
+        """
+        while not self._is_stopping and (self._is_cut_off() or self._executor.room() == 0):
+            with trio.move_on_after(LOOK_EVERY_S if self._is_cut_off() else float("inf")):
+                await self._executor.wait_changed()
         return not self._is_stopping
 
     async def read_once(self) -> None:

@@ -169,11 +169,15 @@ class Settler:
 
         def settle(batch: int) -> Answers | BrokerError:
             try:
-                return self._deliveries.settle(batch, settlements)
+                reply = self._deliveries.settle(batch, settlements)
             except (BrokerUnavailable, GroupMissing, NameTaken):
                 raise
             except BrokerError as error:
                 return error
+            if len(reply.answers) != len(settlements):
+                # The reply of another call: on a connection that has lost its step nothing is known of this one.
+                raise BrokerUnavailable(f"expected {len(settlements)} answers, got {len(reply.answers)}")
+            return reply
 
         return await self._weather.call("settle", settle, self._batch, limiter=self._limiter, abandon=True)
 

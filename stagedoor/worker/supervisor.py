@@ -237,6 +237,7 @@ class _Worker:
             read_count=settings.read_count,
             block_ms=settings.block_ms,
             clock=clocks.monotonic,
+            is_cut_off=standing.is_cut_off,
         )
         self._promoter = Promoter(
             deliveries, weather=self._weather, events=events, on_pool=self._reader.poke, on_tick=self._tick

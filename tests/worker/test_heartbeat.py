@@ -145,6 +145,18 @@ async def test_a_failed_renewal_is_repeated_and_keeps_us_from_judging_others(
     assert not ward.standing.may_judge()
 
 
+async def test_the_reply_of_another_call_is_no_answer(
+    autojump_clock: MockClock, ward: Ward, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy may send a reply twice; then every call on that connection gets the reply of the one before."""
+    renew = ward.deliveries.renew
+    replies = [(Renewal.RENEWED,) * 3]
+    monkeypatch.setattr(ward.deliveries, "renew", lambda tenures: replies.pop() if replies else renew(tenures))
+    ward.hold(2)
+    await ward.heartbeat.renew_once()
+    assert ward.deliveries.sizes == [2]
+
+
 async def test_once_stopped_it_renews_nothing_more(autojump_clock: MockClock, ward: Ward) -> None:
     ward.hold()
     async with trio.open_nursery() as nursery:

@@ -54,7 +54,13 @@ class Window(FakeDeliveries):
         return 0
 
 
-def reader_of(shop: Shop, deliveries: FakeDeliveries, *, read_count: int = 10) -> Reader:
+def reader_of(
+    shop: Shop,
+    deliveries: FakeDeliveries,
+    *,
+    read_count: int = 10,
+    is_cut_off: Callable[[], bool] = lambda: False,
+) -> Reader:
     events = EventStream(shop.recorder)
     return Reader(
         deliveries,
@@ -65,7 +71,32 @@ def reader_of(shop: Shop, deliveries: FakeDeliveries, *, read_count: int = 10) -
         read_count=read_count,
         block_ms=5000,
         clock=time.monotonic,
+        is_cut_off=is_cut_off,
     )
+
+
+async def test_who_is_taken_for_dead_claims_nothing_before_a_beat_has_gone_through_again() -> None:
+    """Its handlers would be told to stop at once, and it would claim what it gives back again and again."""
+    gate = Gate()
+    is_cut_off = threading.Event()
+    is_cut_off.set()
+    looks: list[None] = []
+
+    def look() -> bool:
+        looks.append(None)
+        return is_cut_off.is_set()
+
+    async with open_shop(spec(gate.handle)) as shop, trio.open_nursery() as nursery:
+        reader = reader_of(shop, shop.deliveries, is_cut_off=look)
+        shop.broker.add(job_fields())
+        await nursery.start(reader.run)
+        await eventually(lambda: len(looks) >= 4)
+        assert gate.came == []
+        is_cut_off.clear()
+        await gate.wait_for(1)
+        gate.open()
+        reader.stop()
+        await reader.wait_ended()
 
 
 @pytest.mark.usefixtures("inline")

@@ -10,7 +10,7 @@ import trio
 from trio.testing import MockClock
 
 from stagedoor.broker import Claimed, Pulse, Settlement
-from stagedoor.broker.deliveries import Answers
+from stagedoor.broker.deliveries import Answer, Answers
 from stagedoor.broker.redis import DeliverySettings
 from stagedoor.core.job import parse_job
 from stagedoor.core.outcome import Dead, Done, Outcome, Reason, Release, RetryLater, Settled
@@ -162,6 +162,20 @@ async def test_a_lost_request_or_reply_is_repeated_under_its_number_and_written_
     assert len(office.broker.dead) == 3
     assert len(recorder.of(DeliverySettled)) == 3
     assert recorder.of(TenureLost) == []
+
+
+async def test_the_reply_of_another_call_is_no_answer(
+    autojump_clock: MockClock, office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy may send a reply twice; then every call on that connection gets the reply of the one before."""
+    settle = office.deliveries.settle
+    replies = [Answers((Answer.ACCEPTED,) * 7)]
+    monkeypatch.setattr(
+        office.deliveries, "settle", lambda batch, them: replies.pop() if replies else settle(batch, them)
+    )
+    office.owe(office.hold(2), Done())
+    await office.settler.wait_idle()
+    assert (office.left, office.settler.owed) == (0, 0)
 
 
 async def test_through_an_outage_outcomes_are_kept_and_written_when_it_ends(
