@@ -11,7 +11,7 @@ import pytest
 
 CHECKOUT = Path(__file__).parents[2]
 
-SESSIONS = ["demo", "tests", "redis", "lint", "types", "arch", "cover", "docs", "build", "bench"]
+SESSIONS = ["demo", "tests", "redis", "lint", "types", "arch", "cover", "docs", "build", "bench", "onsale"]
 DEFAULT_SESSIONS = ["tests", "lint", "types", "arch", "docs"]
 
 REGISTRY_HOSTS = re.compile(rb"pypi[.]org|pythonhosted[.]org|npmjs[.](?:org|com)|(?:deb|security|ftp)[.]debian[.]org")
