@@ -2,12 +2,15 @@
 
 import functools
 import os
-import signal
 import time
+from collections.abc import Iterator
+from uuid import uuid4
 
+import attrs
 import pytest
 
 from tests.process.support import QUICK, Theatre, WorkerProcess, frozen, wait_until
+from tests.support.redis_server import RedisServer
 
 pytestmark = [pytest.mark.process, pytest.mark.redis]
 
@@ -15,21 +18,27 @@ RECOVERY_S = 15.0
 """What is promised at the default settings."""
 
 
-def test_what_a_killed_worker_held_runs_elsewhere_within_fifteen_seconds_at_default_settings(theatre: Theatre) -> None:
+@attrs.frozen
+class Kill:
+    """A worker that was killed with three jobs in hand, and the one that is left."""
+
+    theatre: Theatre
+    orders: list[int]
+    other: WorkerProcess
+    at: float
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kill(redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kill]:
+    """Killed before the first test of this file: the seconds in which nothing is to be seen pass during the others."""
+    theatre = Theatre(redis_server.url, f"t-{uuid4().hex[:20]}", tmp_path_factory.mktemp("kill"))
     orders = theatre.add("stuck", 3, trace="a")
     victim = theatre.start("a")
     theatre.wait_runs("start", 3)
     other = theatre.start("b")
     victim.kill()
-    killed_at = time.monotonic()
-
-    swept = other.wait("worker_swept")
-    assert (swept["worker"], swept["entries"], swept["crashed"]) == ("a", 3, True)
-    other.wait("delivery_settled", 3)
-    starts = [run["at"] for run in theatre.runs("start") if run["worker"] == "b"]
-    assert max(starts) - killed_at < RECOVERY_S
-    assert {run["crashes"] for run in other.of("delivery_settled")} == {1}
-    theatre.check_books(*orders)
+    yield Kill(theatre, orders, other, time.monotonic())
+    theatre.close()
 
 
 def test_a_worker_that_comes_back_under_its_name_takes_its_leftovers_at_once(theatre: Theatre) -> None:
@@ -89,18 +98,6 @@ def test_a_worker_that_froze_past_its_lease_has_its_settle_refused_and_nothing_d
     assert len(sleeper.of("worker_started")) == 1
 
 
-def test_a_worker_whose_jobs_are_all_gone_after_a_freeze_works_on(theatre: Theatre) -> None:
-    sleeper = theatre.start("a", **QUICK)
-    other = theatre.start("b", **QUICK)
-    with frozen(sleeper.pid):
-        time.sleep(2.5)
-    other.send(signal.SIGTERM)
-    assert other.wait_exit() == 0
-    orders = theatre.add("quick", 5)
-    sleeper.wait("delivery_settled", 5)
-    theatre.check_books(*orders)
-
-
 def test_a_job_that_kills_its_process_ends_as_poison_and_its_neighbours_are_done(theatre: Theatre) -> None:
     """As under a supervisor that starts the worker again each time."""
     neighbours = theatre.add("sleep", 3, trace="0.2")
@@ -135,7 +132,7 @@ def _is_dead_letter_or_ended(worker: WorkerProcess) -> bool:
 
 def test_a_job_longer_than_every_idle_time_runs_once(theatre: Theatre) -> None:
     short = {**QUICK, "reclaim_idle_s": "1.6", "reclaim_every_s": "0.3"}
-    (order_id,) = theatre.add("sleep", trace="5")
+    (order_id,) = theatre.add("sleep", trace="4")
     one, two = theatre.start("a", **short), theatre.start("b", **short)
     theatre.wait_settled()
     assert len(theatre.runs("start")) == 1
@@ -145,7 +142,7 @@ def test_a_job_longer_than_every_idle_time_runs_once(theatre: Theatre) -> None:
 
 def test_killed_again_and_again_while_jobs_come_no_job_is_lost(theatre: Theatre) -> None:
     orders = []
-    for _ in range(3):
+    for _ in range(2):
         orders += theatre.add("quick", 100)
         worker = theatre.start("a", **QUICK)
         worker.wait("delivery_settled", 20)
@@ -154,3 +151,13 @@ def test_killed_again_and_again_while_jobs_come_no_job_is_lost(theatre: Theatre)
     theatre.start("a", **QUICK)
     theatre.wait_settled()
     theatre.check_books(*orders)
+
+
+def test_what_a_killed_worker_held_runs_elsewhere_within_fifteen_seconds_at_default_settings(kill: Kill) -> None:
+    swept = kill.other.wait("worker_swept")
+    assert (swept["worker"], swept["entries"], swept["crashed"]) == ("a", 3, True)
+    kill.other.wait("delivery_settled", 3)
+    starts = [run["at"] for run in kill.theatre.runs("start") if run["worker"] == "b"]
+    assert max(starts) - kill.at < RECOVERY_S
+    assert {run["crashes"] for run in kill.other.of("delivery_settled")} == {1}
+    kill.theatre.check_books(*kill.orders)
