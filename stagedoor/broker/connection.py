@@ -64,6 +64,19 @@ _WEATHER_CLASSES = (
 )
 
 
+@contextmanager
+def sound_reply() -> Iterator[None]:
+    """Take a reply that does not fit its call for none.
+
+    It is the reply of another call, on a connection that has lost its step: somebody between
+    us and Redis has sent one twice. redis-py drops such a connection before it uses it again.
+    """
+    try:
+        yield
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise BrokerUnavailable(f"the reply does not fit the call: {type(error).__name__}: {error}") from error
+
+
 def send(client: "redis.Redis", *command: Any) -> Any:
     """Send one command and return its reply; errors are redis-py's, for `mapped_errors`."""
     return client.execute_command(*command)  # type: ignore[no-untyped-call]  # redis-py leaves this one untyped

@@ -11,7 +11,7 @@ from typing import Any, cast
 import attrs
 
 from stagedoor.broker.bodies import dead_letter, delayed_body, fields_to_move
-from stagedoor.broker.connection import BlockedRead, Link, Script, mapped_errors
+from stagedoor.broker.connection import BlockedRead, Link, Script, mapped_errors, sound_reply
 from stagedoor.broker.deliveries import (
     Answer,
     Answers,
@@ -31,7 +31,7 @@ from stagedoor.core.entry import Claimed, Entry
 from stagedoor.core.keys import GROUP, ROWS_PER_BITMAP, Keys
 from stagedoor.core.outcome import Dead, Done, RetryLater, UnknownKind
 from stagedoor.core.tenure import Stream, Tenure
-from stagedoor.errors import BrokerError, ConfigurationError, GroupMissing, NameTaken
+from stagedoor.errors import BrokerError, BrokerUnavailable, ConfigurationError, GroupMissing, NameTaken
 
 MOST_PER_MOVE = 100
 """Entries that one call moves to the pool or back: bounded, so that no script holds Redis for long."""
@@ -109,8 +109,10 @@ class RedisDeliveries:
         keys = [*self._streams, self._keys.worker(name), self._keys.crashes, self._keys.dead]
         while True:
             reply = self._patiently("join", keys, args)
-            if reply[0] != b"more":
-                return bool(reply[0] == b"ok")
+            with sound_reply():
+                word = {b"ok": b"ok", b"live": b"live", b"more": b"more"}[reply[0]]
+            if word != b"more":
+                return word == b"ok"
 
     def _buried_incarnation(self, name: str) -> str:
         with mapped_errors():
@@ -142,7 +144,8 @@ class RedisDeliveries:
             [limit, for_jobs, self._settings.dead_maxlen],
             patient=True,
         )
-        return ReadReply(tuple(map(_unpacked, reply[1])), _trimmed(reply[2]))
+        with sound_reply():
+            return ReadReply(tuple(map(_unpacked, reply[1])), _trimmed(reply[2]))
 
     def wait(self, block_ms: int) -> ReadReply:
         """Block on both streams for one entry."""
@@ -151,11 +154,17 @@ class RedisDeliveries:
             "STREAMS", *self._streams, ">", ">",
         )  # fmt: skip
         by_key = {self._keys.stream.encode(): 1, self._keys.critical.encode(): 2}
-        claimed = [
-            _claimed(by_key[key], entry_id, 1, b"", flat)
-            for key, entries in _pairs(reply)
-            for entry_id, flat in entries
-        ]
+        try:
+            with sound_reply():
+                claimed = [
+                    _claimed(by_key[key], entry_id, 1, b"", flat)
+                    for key, entries in _pairs(reply)
+                    for entry_id, flat in entries
+                ]
+        except BrokerUnavailable:
+            # No pool looks after this connection: it would stay one reply behind for good.
+            self._blocked.disconnect()
+            raise
         return ReadReply(tuple(claimed))
 
     def unblock(self) -> None:
@@ -169,9 +178,9 @@ class RedisDeliveries:
         for stream, key in zip(Stream, self._streams, strict=True):
             start = "-"
             while True:
-                with mapped_errors():
+                with sound_reply(), mapped_errors():
                     page: Any = self._link.patient.xpending_range(key, GROUP, start, "+", MOST_PER_MOVE, self._name)
-                rows = [(row["message_id"].decode(), row["times_delivered"]) for row in page]
+                    rows = [(row["message_id"].decode(), row["times_delivered"]) for row in page]
                 strangers = [
                     Tenure(stream, entry_id, count) for entry_id, count in rows if (stream, entry_id) not in known
                 ]
@@ -197,10 +206,12 @@ class RedisDeliveries:
             [*self._mine, self._keys.crashes, self._keys.dead, self._keys.delayed, self._keys.delayed_body],
             args,
         )
-        words = reply[1].decode("utf-8", "replace").split("\n") if settlements else []
+        with sound_reply():
+            words = reply[1].decode("utf-8", "replace").split("\n") if settlements else []
+            soonest_ms = int(reply[2])
         answers = tuple({"ok": Answer.ACCEPTED, "lost": Answer.LOST}.get(word, Answer.FAILED) for word in words)
         problems = tuple(word for word in words if word not in {"ok", "lost"})
-        return Answers(answers, None if reply[2] < 0 else reply[2] / 1000, problems)
+        return Answers(answers, None if soonest_ms < 0 else soonest_ms / 1000, problems)
 
     def renew(self, tenures: Sequence[Tenure]) -> tuple[Renewal, ...]:
         """Reset idle clocks."""
@@ -209,7 +220,8 @@ class RedisDeliveries:
             args += [tenure.stream.value, tenure.entry_id, tenure.deliveries]
         reply = self._fenced("renew", self._mine, args)
         words = {b"ok": Renewal.RENEWED, b"lost": Renewal.LOST, b"gone": Renewal.GONE}
-        return tuple(words[word] for word in reply[1])
+        with sound_reply():
+            return tuple(words[word] for word in reply[1])
 
     def release(self, claimed: Sequence[Claimed]) -> int:
         """Put entries into the pool."""
@@ -221,7 +233,8 @@ class RedisDeliveries:
             flat = [part for pair in fields for part in pair]
             args += [one.tenure.stream.value, one.tenure.entry_id, one.tenure.deliveries, len(flat), *flat]
         reply = self._fenced("release", self._mine, args, patient=True)
-        return sum(word == b"ok" for word in reply[1])
+        with sound_reply():
+            return sum(word == b"ok" for word in reply[1])
 
     # -- for everybody ----------------------------------------------------------------
 
@@ -236,12 +249,14 @@ class RedisDeliveries:
                 GROUP, self._settings.liveness_ttl_ms, FORGET_CONSUMER_MS, MOST_PER_MOVE,
                 self._settings.dead_maxlen, *names,
             ]  # fmt: skip
-            found, swept, gone, more = self._quickly("sweep", keys, args)
-            self._known_consumers = [name.decode("utf-8", "replace") for name in found]
-            for raw, count, crash in swept:
-                name = raw.decode("utf-8", "replace")
-                workers[name] = (workers.get(name, (0, False))[0] + count, crash == 1)
-            trimmed += _trimmed(gone)
+            reply = self._quickly("sweep", keys, args)
+            with sound_reply():
+                found, swept, gone, more = reply
+                self._known_consumers = [name.decode("utf-8", "replace") for name in found]
+                for raw, count, crash in swept:
+                    name = raw.decode("utf-8", "replace")
+                    workers[name] = (workers.get(name, (0, False))[0] + count, crash == 1)
+                trimmed += _trimmed(gone)
             if more == 0 and set(names) >= set(self._known_consumers):
                 return Swept(tuple((name, *what) for name, what in workers.items()), trimmed)
 
@@ -255,10 +270,12 @@ class RedisDeliveries:
                     GROUP, self._settings.reclaim_idle_ms, self._cursors[stream], MOST_PER_MOVE,
                     self._settings.dead_maxlen, stream.value,
                 ]  # fmt: skip
-                cursor, count, gone = self._quickly("reclaim", [key, self._keys.dead], args)
-                self._cursors[stream] = cursor.decode()
-                moved += count
-                trimmed += [Trimmed(stream, entry_id.decode()) for entry_id in gone]
+                reply = self._quickly("reclaim", [key, self._keys.dead], args)
+                with sound_reply():
+                    cursor, count, gone = reply
+                    trimmed += [Trimmed(stream, entry_id.decode()) for entry_id in gone]
+                    moved += int(count)
+                    self._cursors[stream] = _cursor(cursor)
                 if self._cursors[stream] == "0-0":
                     break
         return Reclaimed(moved, tuple(trimmed))
@@ -267,7 +284,9 @@ class RedisDeliveries:
         """Promote once."""
         keys = [*self._streams, self._keys.delayed, self._keys.delayed_body, self._keys.dead]
         args = [GROUP, MOST_PER_MOVE, self._settings.dead_maxlen]
-        moved, wait, pool, broken = self._quickly("promote", keys, args)
+        reply = self._quickly("promote", keys, args)
+        with sound_reply():
+            moved, wait, pool, broken = map(int, reply)
         return Promoted(moved, None if wait < 0 else wait / 1000, pool, broken)
 
     def close(self) -> None:
@@ -306,12 +325,13 @@ class RedisDeliveries:
         run = self._patiently if patient else self._quickly
         who = [GROUP, self._name, self._me.incarnation]
         reply = run(name, keys, [*who, *args])
-        if reply[0] == b"absent":
+        if _word(reply) == b"absent":
             self.beat(self._pulse)
             reply = run(name, keys, [*who, *args])
-        if reply[0] == b"taken":
+        word = _word(reply)
+        if word == b"taken":
             raise NameTaken(f"another process runs as {self._name!r}")
-        if reply[0] == b"absent":
+        if word == b"absent":
             raise GroupMissing("the worker's record vanished twice in a row")
         return reply
 
@@ -337,9 +357,11 @@ class RedisPublishing:
             place = places.setdefault(bitmap, len(keys) + len(places) + 1)
             flat = [part for pair in row.fields for part in pair]
             args += [place, row.outbox_id % ROWS_PER_BITMAP, len(flat), *flat]
-        before, answers = self._publish(self._link.patient, [*keys, *places], args)
-        replies = (PublishReply(Published(what.decode()), entry.decode(), seq) for what, entry, seq in answers)
-        return before, tuple(replies)
+        reply = self._publish(self._link.patient, [*keys, *places], args)
+        with sound_reply():
+            before, answers = reply
+            replies = [PublishReply(Published(what.decode()), entry.decode(), seq) for what, entry, seq in answers]
+            return int(before), tuple(replies)
 
     def confirmed_seq(self, book_id: str) -> int:
         """Return the count of accepted rows."""
@@ -371,6 +393,21 @@ def _unpacked(value: bytes) -> Claimed:
 
 
 _STREAMS = {stream.value: stream for stream in Stream}
+
+
+def _word(reply: Any) -> bytes:
+    """Return the word that a fenced script's reply begins with."""
+    with sound_reply():
+        return {word: word for word in (b"ok", b"more", b"absent", b"taken")}[reply[0]]
+
+
+def _cursor(raw: bytes) -> str:
+    """Return where a walk goes on; a cursor that is no entry id would break every later call."""
+    cursor = raw.decode()
+    ms, _, sequence = cursor.partition("-")
+    if not (ms.isdecimal() and sequence.isdecimal()):
+        raise ValueError(f"{cursor!r} is no cursor")
+    return cursor
 
 
 def _trimmed(rows: Iterable[tuple[int, bytes]]) -> tuple[Trimmed, ...]:
