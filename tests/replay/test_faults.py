@@ -33,7 +33,7 @@ class Context:
     def log(self) -> "Context":
         return self
 
-    def info(self, event: str, **fields: Any) -> None:
+    def debug(self, event: str, **fields: Any) -> None:
         return
 
     def content_key(self, name: str, order: Order, position: Position) -> tuple[str, str, str]:
