@@ -53,7 +53,7 @@ ALONE_FROM_CRASHES = 2
 TELL_EVERY_S = 0.001
 """A thread in a run of short jobs tells the trio thread about them this often: fewer wake-ups, larger batches."""
 WATCH_EVERY_S = 0.25
-LOOK_AGAIN_S = 5 * TELL_EVERY_S
+LOOK_AGAIN_S = 10 * TELL_EVERY_S
 """After this a second look sees what was too soon after the last telling to be told."""
 
 MakeContext = Callable[[Job, HeldDelivery], Any]
@@ -335,13 +335,13 @@ class Executor:
         """Take the oldest ready delivery."""
         if self._is_closed():
             return None
-        if self._is_turn_of_async():
+        if self._ready_async and self._is_turn_of_async():
             return _pop(self._ready_async)
         return _pop(self._ready)
 
     def _next_plain(self) -> HeldDelivery | None:
         """Take the oldest ready delivery, unless the trio thread has to run it; may be called in any thread."""
-        if self._is_closed() or self._is_turn_of_async():
+        if self._is_closed() or (self._ready_async and self._is_turn_of_async()):
             return None
         return _pop(self._ready)
 
@@ -369,7 +369,9 @@ class Executor:
                 return
             self._finish(current, outcome)
             # Before the clock is read: the second look then sees whatever was not told for being too soon.
-            self._is_untold = True
+            # (Asked first, because threads that write to one object wait for each other.)
+            if not self._is_untold:
+                self._is_untold = True
             current = slot.take(self._next_plain)
             if current is None or self._clocks.monotonic() - self._told_at > TELL_EVERY_S:
                 self._tell()

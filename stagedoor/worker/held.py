@@ -111,8 +111,9 @@ class Register:
 
     def remove(self, held: HeldDelivery) -> None:
         """Let go of it; harmless when it is gone already, also when its entry is in hand anew."""
-        if self.holds(held):
-            del self._held[held.tenure.entry]
+        entry = held.tenure.entry
+        if self._held.get(entry) is held:
+            del self._held[entry]
 
     def holds(self, held: HeldDelivery) -> bool:
         """Return whether this delivery is still in hand."""
