@@ -85,6 +85,10 @@ class JobTimeout(StagedoorError):
     """The kind's timeout has passed: stop working on it; the attempt counts as failed."""
 
 
+class FlowLimitExceeded(StagedoorError):
+    """A flow call would keep more than it may: steps, bytes of one value, or bytes in all; nothing was written."""
+
+
 # -- the producer's -----------------------------------------------------------
 
 
