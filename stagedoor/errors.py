@@ -2,7 +2,7 @@
 
 Yours: `ConfigurationError`, `InvalidOrder`, `OrderStateError`. The world's:
 `BrokerUnavailable`. A plugin's: `RendererError`. A producer's: `MalformedEntry`.
-`Retry` and `Permanent` are no faults: a handler raises them to say what should
+`Retry`, `Permanent` and `Abort` are no faults: a handler or a flow raises them to say what should
 happen next. This module imports nothing of ours.
 """
 
@@ -99,6 +99,75 @@ class MalformedEntry(StagedoorError):
         super().__init__(f"{field}: {problem}")
         self.field = field
         self.problem = problem
+
+
+# -- the flows' ---------------------------------------------------------------
+
+
+class FlowError(StagedoorError):
+    """The base of what goes wrong in a flow and is an ordinary exception: the flow may catch it."""
+
+
+class Abort(FlowError):
+    """End this call now as aborted: raise it in a flow or in one of its steps, with the reason."""
+
+
+class StepFailed(FlowError):
+    """A step has used up its attempts; raised at its place on this and on every later pass.
+
+    Args:
+        key: the step's key; that of the gather for one.
+        attempts: how often it was run.
+        error: the last error as one line; of a gather's items, all of them.
+        failures: of a gather, one for each item that failed.
+    """
+
+    def __init__(self, key: str, attempts: int, error: str, failures: "Sequence[StepFailed]" = ()) -> None:
+        super().__init__(f"step {key!r} failed after {attempts} attempt{'' if attempts == 1 else 's'}: {error}")
+        self.key = key
+        self.attempts = attempts
+        self.error = error
+        self.failures = tuple(failures)
+
+
+class SignalTimeout(FlowError):
+    """No signal of this name has come in time; raised at its place on this and on every later pass."""
+
+    def __init__(self, signal: str, timeout_s: float) -> None:
+        super().__init__(f"no signal {signal!r} within {timeout_s:g} s")
+        self.signal = signal
+        self.timeout_s = timeout_s
+
+
+class InvalidValue(FlowError, Permanent):
+    """A value cannot be kept: it is no JSON, is too large, or would not come back equal."""
+
+
+class FlowMisused(FlowError, Permanent):
+    """A durable operation was called in a way or at a moment that is not allowed; the message says which."""
+
+
+class FlowChanged(FlowError):
+    """The function does not fit what is recorded of the call; shows both histories.
+
+    Nothing has been lost: run code that fits, then resume the call.
+    """
+
+
+class SuspendSwallowed(FlowError):
+    """A flow caught `Suspend` and went on; the call is parked until its code lets it pass."""
+
+
+class Suspend(BaseException):
+    """Ends one pass of a flow; the call goes on later. Let it pass: never catch `BaseException` around ``call.…``."""
+
+
+class CallCancelled(BaseException):
+    """Somebody has cancelled this call: clean up and let it pass."""
+
+
+class CallTimeout(BaseException):
+    """The call has taken longer than its flow's timeout: clean up and let it pass."""
 
 
 # -- the shop's ---------------------------------------------------------------
