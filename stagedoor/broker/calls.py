@@ -24,9 +24,11 @@ __all__ = [
     "Calls",
     "CallsPage",
     "Ended",
+    "Kept",
     "Looked",
     "NewCall",
     "Pass",
+    "Recorded",
     "Refused",
     "Running",
     "SignalReply",
@@ -42,15 +44,14 @@ __all__ = [
 class NewCall:
     """A call to be started.
 
-    *call_id* is the idempotency key; *delay_s* at least 0; *timeout_s* counts from when it is due.
-    *request_id* and *trace* travel with it into each of its entries.
+    *call_id* is the idempotency key; *delay_s* is at least 0. *request_id* and *trace* travel with it
+    into each of its entries.
     """
 
     call_id: str
     flow: str
     metadata: Mapping[str, str] = attrs.field(factory=dict)
     delay_s: float = 0.0
-    timeout_s: float | None = None
     request_id: str = ""
     trace: str = ""
 
@@ -98,6 +99,21 @@ class Running:
 
     right: Pass
     steps: tuple[StepWrite, ...] = ()
+
+
+@attrs.frozen
+class Recorded:
+    """A step was recorded; the call's cancel may have been asked for in the meantime."""
+
+    is_cancel_requested: bool = False
+
+
+@attrs.frozen
+class Kept:
+    """Whether a pass still holds, and whether the call's cancel was asked for."""
+
+    holds: bool
+    is_cancel_requested: bool = False
 
 
 @attrs.frozen
@@ -184,19 +200,14 @@ class Calls(Protocol):
 
     # -- for everybody ------------------------------------------------------------------
 
-    def start(self, call: NewCall, *, through: Tenure | None = None) -> Started:
+    def start(self, call: NewCall) -> Started:
         """Start a call, unless there is one of this id, which is then left as it is.
-
-        Args:
-            call: see `NewCall`; the caller has checked id and names.
-            through: the delivery that the caller holds, if its entry shall be the call's first: none is
-                added then, and the caller begins the pass. Only without a delay.
 
         Raises:
             BrokerUnavailable: also while the stream is at its cap.
             FlowLimitExceeded: the metadata is too large.
 
-        **Durability**: hashes, index and the entry (or the timer) are written together.
+        **Durability**: hashes, index and the entry (or, with a delay, the timer) are written together.
         """
         ...
 
@@ -268,8 +279,11 @@ class Calls(Protocol):
         """
         ...
 
-    def record_step(self, right: Pass, write: StepWrite) -> None:
+    def record_step(self, right: Pass, write: StepWrite) -> Recorded:
         """Record one step and its value in one write, if it is what the pass has seen and the pass still holds.
+
+        Returns:
+            Whether a cancel was asked for by now.
 
         Raises:
             LeaseLost: another pass has begun, this one has ended, or the step is something else by now.
@@ -326,8 +340,8 @@ class Calls(Protocol):
         """
         ...
 
-    def keep(self, passes: Sequence[Running]) -> tuple[bool, ...]:
-        """Renew the leases of running passes, and mark their long steps; returns which of them still hold.
+    def keep(self, passes: Sequence[Running]) -> tuple[Kept, ...]:
+        """Renew the leases of running passes, and mark their long steps; an answer for each.
 
         Args:
             passes: all of this process; their steps' writes make them `RUNNING`, and are left out where

@@ -48,7 +48,12 @@ MAX_SIGNALS = 10_000
 """Signals sent to one call, in all."""
 
 CALL_ID_PATTERN = r"[A-Za-z0-9._-]{1,64}"
+MAX_KEY = 512
+"""Characters of a whole key: those of a sequence, its turn, a gather and its item, put together."""
 _LONGEST_KEY = 200
+
+CALLBACK_KEYS = (".on_success", ".on_failure")
+"""The steps that the engine itself makes; all other keys with a leading dot are no steps."""
 
 
 class CallState(enum.Enum):
@@ -153,13 +158,21 @@ class CallOutcome:
 class Sleep:
     """Go on at *until* (Unix seconds), or when woken.
 
-    *waiting_for* is a phrase for people. *misfit_since* is kept when the pass ended because the
+    *waiting_for* is a phrase for people. *misfit* is kept when the pass ended because the
     function does not fit its history here; any other end forgets it.
     """
 
     until: float
     waiting_for: str
-    misfit_since: float | None = None
+    misfit: "Misfit | None" = None
+
+
+@attrs.frozen
+class Misfit:
+    """Since when (Unix seconds) the function has not fitted its history, and how often it was handed back."""
+
+    since: float
+    hops: int
 
 
 @attrs.frozen(kw_only=True)
@@ -319,6 +332,11 @@ def is_key(key: str) -> bool:
     return 1 <= len(key) <= _LONGEST_KEY and key.isprintable() and not key.startswith(".")
 
 
+def is_step_field(field: str) -> bool:
+    """Return whether a field of the status hash is a step."""
+    return not field.startswith(".") or field in CALLBACK_KEYS
+
+
 def is_call_id(call_id: str) -> bool:
     """Return whether a call may have this id."""
     return re.fullmatch(CALL_ID_PATTERN, call_id, re.ASCII) is not None
@@ -386,9 +404,9 @@ class Journal:
         return _seconds(self.status.get(".finished"))
 
     @property
-    def deadline_at(self) -> float | None:
-        """When the call's own timeout is over, Unix seconds; None without one."""
-        return _seconds(self.status.get(".deadline"))
+    def starts_at(self) -> float:
+        """When it was due to begin, Unix seconds: what a timeout of the call counts from."""
+        return _seconds(self.status.get(".starts")) or self.created_at
 
     @property
     def due_at(self) -> float | None:
@@ -411,9 +429,10 @@ class Journal:
         return ".cancel" in self.status
 
     @property
-    def misfit_since(self) -> float | None:
-        """Since when the function has not fitted its history, Unix seconds."""
-        return _seconds(self.status.get(".misfit"))
+    def misfit(self) -> Misfit | None:
+        """Since when the function has not fitted its history; None where it did when last looked at."""
+        since, _, hops = self.status.get(".misfit", "").partition(" ")
+        return Misfit(int(since) / 1000, int(hops)) if since else None
 
     @property
     def parked_reason(self) -> str:
@@ -460,7 +479,7 @@ class Journal:
     @property
     def steps(self) -> dict[str, Step]:
         """Every step; in the order of their places, then those without one by their keys."""
-        found = {key: parse_step(text) for key, text in self.status.items() if not key.startswith(".")}
+        found = {key: parse_step(text) for key, text in self.status.items() if is_step_field(key)}
         return dict(sorted(found.items(), key=lambda pair: _order(pair[0], pair[1])))
 
     @property
@@ -480,7 +499,7 @@ def _seconds(text: str | None) -> float | None:
 # -- does the function fit its history? ------------------------------------------------------
 
 
-def misfit(recorded: Sequence[Place], made: Place) -> str | None:
+def why_misfit(recorded: Sequence[Place], made: Place) -> str | None:
     """Return why an operation does not fit the history, None where it does.
 
     New places after the last recorded one are legal, and so is a place at which nothing was recorded.
