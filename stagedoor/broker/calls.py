@@ -67,11 +67,14 @@ class Started:
 
 @attrs.frozen
 class Pass:
-    """By what right a pass writes: the delivery that it holds, and the epoch that it was given."""
+    """By what right a pass writes: the epoch that it was given.
+
+    *wakes* is how often the call had been woken when the pass last read it.
+    """
 
     call_id: str
     epoch: int
-    tenure: Tenure
+    wakes: int
 
 
 @attrs.frozen
@@ -89,6 +92,8 @@ class Refused(enum.Enum):
     BUSY = "busy"
     """Another pass of this call runs; it has been told to look again before it suspends."""
     ENDED = "ended"
+    PARKED = "parked"
+    """It stands still until it is resumed or cancelled, which adds an entry of its own."""
     UNKNOWN = "unknown"
     """There is no such call: it has expired, or Redis has lost it."""
 
@@ -143,8 +148,12 @@ class Ended:
 
 @attrs.frozen
 class Again:
-    """Something has happened to the call since the pass began: the pass still runs; begin at the top with this."""
+    """Something has happened to the call since it was read: the pass still runs; begin at the top with this.
 
+    *right* takes the place of the one before.
+    """
+
+    right: Pass
     now: float
     journal: Journal
 
@@ -322,7 +331,7 @@ class Calls(Protocol):
     ) -> Ended | Again:
         """End the pass: next state, timer, lease and entry in one script.
 
-        Where the call was woken since the pass began or last asked, it is not suspended: the answer is
+        Where the call was woken since the pass last read it, it is not suspended: the answer is
         `Again`, the pass still holds, and *write* has been made. A `Park` or `Finish` is always an end.
 
         Args:

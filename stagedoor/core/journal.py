@@ -17,8 +17,8 @@ sends is refused.
 * Idle, a call is ``waiting`` (for a signal, or for a worker that takes its entry),
   ``sleeping`` (until a due time) or ``parked`` (until an operator resumes it).
   Whatever happens to it ends in one wake: an entry, unless there is one already.
-* Running, it holds a lease and an entry. What happens to it sets a mark, and a
-  pass that would suspend finds the mark and goes on instead.
+* Running, it holds a lease and an entry. What happens to it is counted, and a pass
+  that would suspend finds that the count has grown, and goes on instead.
 * Ended, nothing changes it any more, and its keys expire.
 
 A step is recorded when it has been done, not when it begins: a step that was
@@ -212,7 +212,9 @@ class Happening(enum.Enum):
     """What can happen to a call."""
 
     BEGINS = "a pass begins"
-    WOKEN = "woken"
+    WOKEN = "is woken"
+    RESUMED = "is resumed"
+    CANCEL = "cancel is asked for"
     SLEEPS = "sleeps"
     WAITS = "waits"
     GOES_ON = "goes on elsewhere"
@@ -227,16 +229,23 @@ class Happening(enum.Enum):
 _IDLE: Mapping[Happening, CallState] = {
     Happening.BEGINS: CallState.RUNNING,
     Happening.WOKEN: CallState.WAITING,
+    Happening.CANCEL: CallState.WAITING,
     Happening.ENTRY_DIES: CallState.PARKED,
 }
 
 TRANSITIONS: Mapping[CallState, Mapping[Happening, CallState]] = {
     CallState.WAITING: _IDLE,
     CallState.SLEEPING: _IDLE,
-    CallState.PARKED: _IDLE,
+    CallState.PARKED: {
+        Happening.WOKEN: CallState.PARKED,
+        Happening.RESUMED: CallState.WAITING,
+        Happening.CANCEL: CallState.WAITING,
+        Happening.ENTRY_DIES: CallState.PARKED,
+    },
     CallState.RUNNING: {
         Happening.BEGINS: CallState.RUNNING,
         Happening.WOKEN: CallState.RUNNING,
+        Happening.CANCEL: CallState.RUNNING,
         Happening.SLEEPS: CallState.SLEEPING,
         Happening.WAITS: CallState.WAITING,
         Happening.GOES_ON: CallState.WAITING,
@@ -440,17 +449,18 @@ class Journal:
         return self.status.get(".parked", "")
 
     @property
+    def parked_error(self) -> str:
+        """Why it is parked, for people; empty where it is not."""
+        return self.status.get(".why", "")
+
+    @property
     def outcome(self) -> CallOutcome | None:
         """How it ends, once that is decided; the callback may still have to run."""
         state = self.status.get(".outcome")
         if state is None:
             return None
-        return CallOutcome(state=CallState(state), result=self.meta.get("result"), error=self.error)
-
-    @property
-    def error(self) -> str:
-        """Why it ended, or why it is parked."""
-        return self.status.get(".error", "")
+        error = self.status.get(".error", "")
+        return CallOutcome(state=CallState(state), result=self.meta.get("result"), error=error)
 
     @property
     def metadata(self) -> dict[str, str]:

@@ -78,6 +78,28 @@ class Keys:
         """Hash: stream number to what has been noted of entries that were deleted unread."""
         return f"{self.namespace}:trimmed"
 
+    @property
+    def calls(self) -> str:
+        """Sorted set: flow call to the ms at which to look at it next, with its state's number in the fraction."""
+        return f"{self.namespace}:calls"
+
+    @property
+    def calls_states(self) -> str:
+        """Hash: state of a call to how many are in it."""
+        return f"{self.namespace}:calls:states"
+
+    def call_status(self, call_id: str) -> str:
+        """Hash: what the engine knows of one flow call, and one field for each of its steps."""
+        return f"{self.namespace}:call:{call_id}_status"
+
+    def call_meta(self, call_id: str) -> str:
+        """Hash: metadata, values and signals of one flow call."""
+        return f"{self.namespace}:call:{call_id}_meta"
+
+    def call_lease(self, call_id: str) -> str:
+        """String with a time to live: the entry and epoch of the pass that runs now."""
+        return f"{self.namespace}:call:{call_id}_lease"
+
     def worker(self, name: str) -> str:
         """Hash: the record of one worker process."""
         return f"{self.namespace}:worker:{name}"
