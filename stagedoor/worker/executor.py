@@ -50,11 +50,9 @@ from stagedoor.worker.slot import Slot
 ALONE_FROM_CRASHES = 2
 """An entry that has taken two processes along runs alone, so that its neighbours never collect more."""
 
-TELL_EVERY_S = 0.001
-"""A thread in a run of short jobs tells the trio thread about them this often: fewer wake-ups, larger batches."""
 WATCH_EVERY_S = 0.25
-LOOK_AGAIN_S = 10 * TELL_EVERY_S
-"""After this a second look sees what was too soon after the last telling to be told."""
+LOOK_AGAIN_S = 0.01
+"""After this, or when it is time to be told, a second look sees what was too soon after the last telling to be told."""
 
 MakeContext = Callable[[Job, HeldDelivery], Any]
 
@@ -373,7 +371,8 @@ class Executor:
             if not self._is_untold:
                 self._is_untold = True
             current = slot.take(self._next_plain)
-            if current is None or self._clocks.monotonic() - self._told_at > TELL_EVERY_S:
+            # With a next one at hand there is no hurry: fewer wake-ups of the trio thread, larger batches.
+            if current is None or self._clocks.monotonic() - self._told_at > self._pace.tell_every_s():
                 self._tell()
 
     def _attempt(self, held: HeldDelivery) -> Outcome:
@@ -491,7 +490,7 @@ class Executor:
             await self._worth_a_look.wait()
             self._worth_a_look = trio.Event()
             oldest = self._oldest_ready()
-            await trio.sleep(LOOK_AGAIN_S)
+            await trio.sleep(max(LOOK_AGAIN_S, self._pace.tell_every_s()))
             if self._is_untold:
                 self._after_change()
             if oldest is not None and self._oldest_ready() is oldest:

@@ -1,16 +1,23 @@
-"""Pace: how fast the kinds at hand are, and so how far to read ahead.
+"""Pace: how long the kinds at hand take, and so how far to read ahead and how often to hand over.
 
-Reading ahead pays only where a job takes less than the read that fetches it.
-A kind counts with an average that forgets slowly; the slowest kind seen lately
-decides, so that a fast kind never makes us hoard slow entries.
+A read and a settle for each job cost a worker of short documents a seventh of
+its processor time; a few entries in hand let its threads go on by themselves,
+and one read and one settle serve several jobs. A kind counts with an average
+that forgets slowly; the slowest kind seen lately decides, so that a fast kind
+never makes us hoard slow entries.
 """
 
 import math
 
 FAST_S = 0.0005
-"""A job this short takes less than the read that fetches it: worth reading ahead."""
+"""A job this short takes less than the read that fetches it, and less than waking a thread for it is worth."""
 AHEAD_S = 0.05
-"""Measured work to have in hand: what one read and one settle take, many times over."""
+"""Measured work of fast jobs to have in hand: what one read and one settle take, many times over."""
+BUSY_AHEAD_S = 0.1
+"""The same of jobs that fill their slots: the time in which all slots together start what is in hand."""
+FAST_TELL_S = 0.001
+BUSY_TELL_S = BUSY_AHEAD_S / 2
+"""How often threads that go on by themselves have the trio thread settle and read: before what is ahead runs out."""
 SLOT_WORTH_S = 0.001
 """Waking a thread takes some 0.1 ms: less work than this is done sooner by the threads that run already."""
 _WEIGHT = 0.1
@@ -22,10 +29,15 @@ class Pace:
     """Averages of run times by kind; `note` may be called from any thread.
 
     A lost update under threads changes nothing that matters.
+
+    Args:
+        most_ahead: entries to have in hand at the most.
+        slots: handlers that run at once.
     """
 
-    def __init__(self, most_ahead: int) -> None:
+    def __init__(self, most_ahead: int, *, slots: int) -> None:
         self._most_ahead = most_ahead
+        self._slots = slots
         self._runs = 0
         self._seen: dict[str, tuple[float, int]] = {}
 
@@ -46,8 +58,14 @@ class Pace:
         return math.ceil(waiting * slowest / SLOT_WORTH_S)
 
     def ahead(self) -> int:
-        """Return how many entries to have in hand beyond the free slots."""
+        """Return how many entries to have in hand beyond the free slots: none where jobs take long."""
         slowest = self._slowest_s()
-        if slowest is None or slowest > FAST_S:
+        if slowest is None:
             return 0
-        return min(self._most_ahead, int(AHEAD_S / max(slowest, 1e-6)))
+        worth = BUSY_AHEAD_S * self._slots / slowest if slowest > FAST_S else AHEAD_S / max(slowest, 1e-6)
+        return min(self._most_ahead, int(worth))
+
+    def tell_every_s(self) -> float:
+        """Return how often threads that have a next job at hand interrupt the trio thread."""
+        slowest = self._slowest_s()
+        return BUSY_TELL_S if slowest is not None and slowest > FAST_S else FAST_TELL_S

@@ -222,7 +222,7 @@ class _Worker:
             limits=settings.limits,
             register=self._register,
             settler=self._settler,
-            pace=Pace(settings.read_ahead),
+            pace=Pace(settings.read_ahead, slots=settings.slots),
             events=events,
             clocks=clocks,
             rng=rng,

@@ -153,7 +153,7 @@ async def open_shop(
         limits=LIMITS,
         register=register,
         settler=settler,
-        pace=Pace(500),
+        pace=Pace(500, slots=slots),
         events=events,
         clocks=Clocks(wall=time.time, monotonic=clock),
         rng=random.Random(1),
