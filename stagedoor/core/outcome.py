@@ -205,7 +205,7 @@ def of_exception(
     """
     shown = describe(error)
     if isinstance(error, Unavailable):
-        return RetryLater(_outage_wait_s(now - job.queued_at, rng), job.attempt, shown)
+        return RetryLater(outage_wait_s(now - job.queued_at, rng), job.attempt, shown)
     attempts = spec.attempts or limits.max_attempts
     if isinstance(error, Permanent) or (spec.give_up_on and isinstance(error, spec.give_up_on)):
         return Dead(Reason.PERMANENT, shown)
@@ -217,11 +217,11 @@ def of_exception(
     cap_s = limits.backoff_cap_s if spec.cap is None else spec.cap
     after_s = full_jitter_s(job.attempt, base_s, cap_s, rng)
     if isinstance(error, Retry):
-        after_s = _asked_s(error.after, otherwise=after_s)
+        after_s = asked_s(error.after, otherwise=after_s)
     return RetryLater(after_s, job.attempt + 1, shown)
 
 
-def _outage_wait_s(waited_s: float, rng: random.Random) -> float:
+def outage_wait_s(waited_s: float, rng: random.Random) -> float:
     """Return the seconds to wait in an outage: about as long as the job has waited already, within bounds.
 
     So the waits double without a counter, and a job that counts no attempts needs none.
@@ -230,7 +230,7 @@ def _outage_wait_s(waited_s: float, rng: random.Random) -> float:
     return rng.uniform(longest / 2, longest)
 
 
-def _asked_s(after: object, *, otherwise: float) -> float:
+def asked_s(after: object, *, otherwise: float) -> float:
     """Return the seconds that a handler asked for; what is no number of seconds from now on is not heeded."""
     try:
         seconds = float(after)  # type: ignore[arg-type]  # a handler may have put anything there
