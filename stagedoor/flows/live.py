@@ -1,0 +1,90 @@
+"""A pass that is alive in this process: its right to write, and what its threads run just now.
+
+The thread that runs the pass, the helpers of a gather and the keeper all look at
+it; whoever finds that the pass is lost says so here, and the others stop.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+import attrs
+
+from stagedoor.broker.calls import Pass
+from stagedoor.errors import JobTimeout, LeaseLost
+from stagedoor.flows.attempts import Unit
+
+__all__ = ["LivePass", "RunningStep"]
+
+
+@attrs.frozen
+class RunningStep:
+    """A step that a thread runs; times are monotonic seconds, *deadline* None for no limit."""
+
+    unit: Unit
+    started_at: float
+    deadline: float | None
+
+
+class LivePass:
+    """One pass of this process.
+
+    *was_refused* says that the delivery's own check has told a step to stop,
+    *is_cancel_requested* that somebody wants the call's end.
+    """
+
+    def __init__(self, right: Pass, clock: Callable[[], float]) -> None:
+        self.right = right
+        self.was_refused = False
+        self.is_cancel_requested = False
+        self._clock = clock
+        self._is_lost = False
+        self._running: dict[int, RunningStep] = {}
+        self._marked: dict[str, None] = {}
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether nothing that this pass writes counts any more."""
+        return self._is_lost
+
+    def lose(self) -> None:
+        """Note that the pass may not write any more."""
+        self._is_lost = True
+
+    @contextmanager
+    def running(self, unit: Unit) -> Iterator[None]:
+        """Note that this thread runs a step."""
+        now, timeout = self._clock(), unit.policy.timeout
+        thread = threading.get_ident()
+        self._running[thread] = RunningStep(unit, now, None if timeout is None else now + timeout)
+        try:
+            yield
+        finally:
+            self._running.pop(thread, None)
+            self._marked.pop(unit.key, None)
+
+    def running_steps(self) -> list[RunningStep]:
+        """Return what runs just now; may be asked in any thread."""
+        return list(self._running.copy().values())
+
+    def note_marked(self, keys: Iterable[str]) -> None:
+        """Note that these steps are marked as running on Redis."""
+        self._marked.update(dict.fromkeys(keys))
+
+    def is_marked(self, step: RunningStep) -> bool:
+        """Return whether it is."""
+        return step.unit.key in self._marked
+
+    def check(self) -> None:
+        """Return when the step in this thread may go on.
+
+        Raises:
+            LeaseLost: the pass is lost.
+            JobTimeout: the step's timeout has passed.
+        """
+        if self._is_lost:
+            self.was_refused = True
+            raise LeaseLost(f"call {self.right.call_id}: another pass has begun")
+        step = self._running.get(threading.get_ident())
+        if step is not None and step.deadline is not None and self._clock() > step.deadline:
+            raise JobTimeout(f"step {step.unit.key!r}: its timeout of {step.unit.policy.timeout:g} s has passed")
