@@ -112,7 +112,7 @@ class OrderBook:
         return cls(database, book_id=book_id, store=store, clock=clock)
 
     def close(self) -> None:
-        """Close the connections to the database."""
+        """Close the connections to the database; one that a call still has out, when that call is over."""
         self._database.close()
 
     def __enter__(self) -> Self:
@@ -172,7 +172,10 @@ class OrderBook:
             return _read_order(connection, order_id)
 
     def change(self, order_id: int, *changes: Change, request_id: str = "", trace: str = "") -> Order:
-        """Make changes to positions of a placed order, and return it as it is then; its tickets are made again.
+        """Make changes to positions of a placed order, and return it as it is then.
+
+        All its tickets are issued anew, for the new version; only those that show
+        something of the changed positions are drawn again.
 
         Args:
             order_id: the order.
@@ -202,7 +205,9 @@ class OrderBook:
         return after
 
     def reissue(self, order_id: int, *, request_id: str = "", trace: str = "") -> Order:
-        """Raise the version so that all tickets of the order are made again; their tokens stay.
+        """Raise the version so that all tickets of the order are drawn again; their tokens stay.
+
+        All placed positions take that version: nothing of an earlier one is carried over.
 
         Raises:
             OrderNotFound: there is no such order.
@@ -213,6 +218,7 @@ class OrderBook:
         origin = self._origin(request_id, trace)
         with self._database.write() as connection:
             _raise_version(connection, order_id, changed_at=origin.now)
+            connection.execute(_RENEW_POSITIONS, {"order": order_id})
             connection.execute(outbox_table.insert(), origin.row(RENDER, order_id))
             return _read_order(connection, order_id)
 
@@ -224,6 +230,11 @@ class OrderBook:
         """
         with self._database.read() as connection:
             return _read_order(connection, order_id)
+
+    def valid_tickets(self, order_id: int) -> tuple[Ticket, ...]:
+        """Return the valid tickets of an order, oldest first."""
+        with self._database.read() as connection:
+            return tickets.read_valid(connection, order_id)
 
     def tickets(self, order_id: int) -> tuple[Ticket, ...]:
         """Return all tickets of an order, void ones too, oldest first."""
@@ -421,6 +432,15 @@ def _read_order(connection: Connection, order_id: int) -> Order:
 
 _READ_ORDER = select_order(orders_table.c.id == sa.bindparam("order"))
 """Written once: putting it together costs as much as running it."""
+
+
+_RENEW_POSITIONS = (
+    positions_table.update()
+    .where(positions_table.c.order_id == sa.bindparam("order"), positions_table.c.status == "placed")
+    .values(
+        version=sa.select(orders_table.c.version).where(orders_table.c.id == sa.bindparam("order")).scalar_subquery()
+    )
+)
 
 
 def _check_known(order_id: object) -> None:

@@ -79,18 +79,20 @@ class Database:
         # SQLite has one writer at a time. Its busy handler polls and is not fair, so the
         # threads of one process queue here first; the processes still meet at the file.
         self._writers = threading.Lock() if self.is_sqlite else None
+        self._closing = threading.Lock()
+        self._is_closed = False
 
     @contextlib.contextmanager
     def read(self) -> Iterator[Connection]:
         """Open a short transaction for reading; one statement sees one state of the book."""
-        with _mapped(), self.engine.connect() as connection:
+        with _mapped(), self._watched(), self.engine.connect() as connection:
             yield connection
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[Connection]:
         """Open a transaction in which all statements see the same state."""
         options: dict[str, Any] = {} if self.is_sqlite else {"isolation_level": "REPEATABLE READ"}
-        with _mapped(), self.engine.connect().execution_options(**options) as connection:
+        with _mapped(), self._watched(), self.engine.connect().execution_options(**options) as connection:
             yield connection
 
     @contextlib.contextmanager
@@ -99,12 +101,34 @@ class Database:
 
         Its first statement must be one that writes.
         """
-        with _mapped(), self._writers or contextlib.nullcontext(), self.engine.begin() as connection:
+        turn = self._writers or contextlib.nullcontext()
+        with _mapped(), self._watched(), turn, self.engine.begin() as connection:
             yield connection
 
     def close(self) -> None:
-        """Close the pooled connections."""
-        self.engine.dispose()
+        """Close all connections: those at rest now, one that a call has out as soon as that call is over.
+
+        A call that was left behind at a cancellation may still be at work; it ends as it would have.
+        Safe to repeat.
+        """
+        with self._closing:
+            self._is_closed = True
+        self.engine.pool.dispose()
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Close what a call leaves in the pool after the database was closed.
+
+        Its connection is back in the pool before it looks: either it sees that the database
+        is closed, or that was said later, and then `close` finds the connection.
+        """
+        try:
+            yield
+        finally:
+            with self._closing:
+                is_closed = self._is_closed
+            if is_closed:
+                self.engine.pool.dispose()
 
 
 @contextlib.contextmanager
