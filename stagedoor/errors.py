@@ -154,6 +154,10 @@ class FlowChanged(FlowError):
     """
 
 
+class InvalidHistory(FlowError):
+    """This is no history of a call as ``flow show --json`` prints it; the message says where."""
+
+
 class SuspendSwallowed(FlowError):
     """A flow caught `Suspend` and went on; the call is parked until its code lets it pass."""
 
