@@ -11,6 +11,7 @@ One delivery's exception is that delivery's failure and nothing else's, also
 and it settles nothing.
 """
 
+import contextlib
 import contextvars
 import inspect
 import random
@@ -417,6 +418,7 @@ class Executor:
         assert job is not None, "only parsed deliveries become ready"
         assert spec is not None, "only deliveries with a handler become ready"
         held.start(self._clocks.monotonic())
+        held.lend = self.lend
         if self._events.is_heard:
             self._events.emit(
                 DeliveryStarted(
@@ -430,7 +432,7 @@ class Executor:
         return job, spec
 
     def _returned(self, held: HeldDelivery, result: Any) -> Outcome:
-        if isinstance(result, Settled):
+        if isinstance(result, Settled | Release):
             return result
         if inspect.iscoroutine(result):
             result.close()
@@ -527,6 +529,33 @@ class Executor:
         self._orphaned -= 1
         self._limiter.release_on_behalf_of(slot)
         self._after_change()
+
+    # -- lending slots --------------------------------------------------------------------------------------
+
+    def lend(self, work: Callable[[], None], most: int) -> None:
+        """Run a handler's work in so many further threads at most, those of slots that are free at this instant.
+
+        Never waits; may be called in any thread. The work must not raise, and may begin late or never.
+        """
+        token = self._token
+        assert token is not None, "handlers run only after run() has begun"
+        with contextlib.suppress(trio.RunFinishedError):  # an orphan that outlived the run: no slot is free
+            token.run_sync_soon(self._lend, work, most)
+
+    def _lend(self, work: Callable[[], None], most: int) -> None:
+        nursery = self._nursery
+        while most > 0 and nursery is not None and not self._is_closed() and self._limiter.available_tokens > 0:
+            borrower = object()
+            self._limiter.acquire_on_behalf_of_nowait(borrower)
+            nursery.start_soon(self._run_lent, borrower, work)
+            most -= 1
+
+    async def _run_lent(self, borrower: object, work: Callable[[], None]) -> None:
+        try:
+            await trio.to_thread.run_sync(work, limiter=self._threads, abandon_on_cancel=True, thread_name="handler")
+        finally:
+            self._limiter.release_on_behalf_of(borrower)
+            self._after_change()
 
     # -- stopping ------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ rely on single dict operations being atomic, with and without the GIL.
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from stagedoor.core.entry import Claimed
 from stagedoor.core.handler import HandlerSpec
@@ -14,18 +14,25 @@ from stagedoor.core.tenure import Stream, Tenure
 from stagedoor.errors import JobTimeout, LeaseLost
 from stagedoor.worker.standing import Standing
 
+Lend = Callable[[Callable[[], None], int], None]
+
+
+def _lend_none(_work: Callable[[], None], _most: int) -> None:
+    """Have no slot: it has not started."""
+
 
 class HeldDelivery:
     """One delivery in this process' hands.
 
     Lives from the claim until its outcome is written or refused. *tenure* is
     replaced when the same entry is handed to us again (see `Register.add`).
-    *number* tells claims in order; *was_refused* that `check` said to stop.
+    *number* tells claims in order; *was_refused* that `check` said to stop. *lend* runs a function in
+    so many further slots at most, those that are free at this instant; it may be called in any thread.
     """
 
     __slots__ = (
-        "_standing", "body_gone", "claimed", "deadline", "job", "lost", "number", "run_s", "spec", "started_at",
-        "tenure", "was_refused",
+        "_standing", "body_gone", "claimed", "deadline", "job", "lend", "lost", "number", "run_s", "spec",
+        "started_at", "tenure", "was_refused",
     )  # fmt: skip
 
     def __init__(self, claimed: Claimed, standing: Standing, number: int = 0) -> None:
@@ -40,6 +47,7 @@ class HeldDelivery:
         self.started_at: float | None = None
         self.deadline: float | None = None
         self.run_s: float | None = None
+        self.lend: Lend = _lend_none
         self._standing = standing
 
     @property
@@ -72,11 +80,23 @@ class HeldDelivery:
                 that it is taken for dead. Stop; what you write will be refused.
             JobTimeout: the kind's timeout has passed. Stop; the attempt has failed.
         """
+        self.check_tenure()
+        if self.deadline is not None and self._standing.now() > self.deadline:
+            raise JobTimeout(f"entry {self.tenure.entry_id}: the timeout of {self.kind!r} has passed")
+
+    def check_tenure(self) -> None:
+        """Return when the entry is still ours, whatever the time.
+
+        Raises:
+            LeaseLost: as of `check`.
+        """
         if self.lost or self._standing.is_cut_off():
             self.was_refused = True
             raise LeaseLost(f"entry {self.tenure.entry_id}: the tenure has lapsed")
-        if self.deadline is not None and self._standing.now() > self.deadline:
-            raise JobTimeout(f"entry {self.tenure.entry_id}: the timeout of {self.kind!r} has passed")
+
+    def limit(self, seconds: float | None) -> None:
+        """Give what runs from now on so many seconds before its slot may be given up; None for no limit."""
+        self.deadline = None if seconds is None else self._standing.now() + seconds
 
 
 class Register:

@@ -1,7 +1,7 @@
 """Supervisor: the task tree, and the order in which it starts and stops. Start reading here.
 
     run_worker
-     └ outer nursery: liveness · settler · heartbeat · vitals · wake-ups   stop last
+     └ outer nursery: liveness · settler · heartbeat · upkeep · vitals · wake-ups   stop last
         └ middle nursery: executor (slots, handlers)         drains, bounded
            └ inner nursery: reader · promoter · reclaimer    stop first
 
@@ -40,6 +40,7 @@ from stagedoor.worker.reader import Reader
 from stagedoor.worker.reclaimer import Reclaimer
 from stagedoor.worker.settler import Settler
 from stagedoor.worker.standing import Standing
+from stagedoor.worker.upkeep import Chore, Upkeep
 from stagedoor.worker.vitals import Vitals
 from stagedoor.worker.wakeups import keep_hearing
 
@@ -133,6 +134,7 @@ async def run_worker(
     events: EventStream,
     check_server: Callable[[], list[str]] = list,
     companions: tuple[Callable[[], Awaitable[None]], ...] = (),
+    chores: tuple[Chore, ...] = (),
     clocks: Clocks | None = None,
     rng: random.Random | None = None,
     vitals: Vitals | None = None,
@@ -150,6 +152,7 @@ async def run_worker(
         events: where everything that happens is told.
         check_server: run once Redis answers; returns warnings, raises ConfigurationError.
         companions: services to run beside the reader, stopped with it (the relay).
+        chores: plain functions to be called now and then until the last handler has ended.
         clocks: for tests.
         rng: for jitter; for tests.
         vitals: where the worker writes down how it is, for whoever asks from outside.
@@ -174,6 +177,7 @@ async def run_worker(
         clocks=clocks or Clocks(wall=time.time, monotonic=time.monotonic),
         rng=rng or random.Random(),
         vitals=vitals or Vitals(time.monotonic),
+        chores=chores,
     )
     return await worker.run(check_server, companions, task_status)
 
@@ -194,6 +198,7 @@ class _Worker:
         clocks: Clocks,
         rng: random.Random,
         vitals: Vitals,
+        chores: tuple[Chore, ...],
     ) -> None:
         self._deliveries = deliveries
         self._vitals = vitals
@@ -263,6 +268,7 @@ class _Worker:
             rng=rng,
             on_moved=self._reader.poke,
         )
+        self._upkeep = [Upkeep(chore, weather=self._weather) for chore in chores]
         vitals.watch(self._reader, executor=self._executor, held=lambda: len(self._register), slots=settings.slots)
 
     def _on_delayed(self, seconds: float) -> None:
@@ -312,6 +318,8 @@ class _Worker:
             await outer.start(self._liveness.run)
             await outer.start(self._settler.run)
             await outer.start(self._heartbeat.run)
+            for upkeep in self._upkeep:
+                await outer.start(upkeep.run)
             await outer.start(self._vitals.run)
             async with trio.open_nursery() as middle:
                 await middle.start(self._executor.run)
