@@ -14,11 +14,12 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import attrs
 
 from stagedoor.cli.text import printable
+from stagedoor.core.flow import FlowSpec, flow_of
 from stagedoor.core.handler import HandlerSpec, by_kind, spec_of
 from stagedoor.errors import ConfigurationError, RendererNotFound
 from stagedoor.rendering.registry import Registry, load_renderers
@@ -36,6 +37,7 @@ class Plugins:
 
     handlers: Mapping[str, HandlerSpec]
     registry: Registry
+    flows: Mapping[str, FlowSpec] = attrs.field(factory=dict)
     notes: tuple[str, ...] = ()
 
 
@@ -60,8 +62,10 @@ def load_plugins(modules: Sequence[str], *, ticket_renderer: str, gil_culprits: 
     """
     problems: list[str] = []
     with recorded_gil_warnings() as culprits:
-        specs = _load_handlers(modules, problems)
-        handlers = _collected(lambda: by_kind(specs), problems) or {}
+        specs, flows = _load_functions(modules, problems)
+        # A flow takes the entries of its name, so it is looked at as a handler as well.
+        everything = _collected(lambda: by_kind([*specs, *map(_as_handler, flows)]), problems) or {}
+        handlers = {kind: spec for kind, spec in everything.items() if kind not in {flow.name for flow in flows}}
         registry = _collected(lambda: _load_renderers(modules), problems) or Registry()
     if not any("turned the GIL on" in problem for problem in problems):
         problems += _gil_problems([*gil_culprits, *culprits])
@@ -72,20 +76,41 @@ def load_plugins(modules: Sequence[str], *, ticket_renderer: str, gil_culprits: 
         _collected(registry.warm_up, problems)
     if problems:
         raise ConfigurationError(list(dict.fromkeys(problems)))
-    return Plugins(handlers=handlers, registry=registry, notes=gil_notes())
+    return Plugins(
+        handlers=handlers, registry=registry, flows={flow.name: flow for flow in flows}, notes=gil_notes()
+    )  # fmt: skip
 
 
 def handler_kinds(modules: Sequence[str]) -> frozenset[str]:
-    """Return the kinds that are handled here; renderers are not looked at.
+    """Return the kinds that are handled here, flows among them; renderers are not looked at.
 
     Raises:
         ConfigurationError: a plugin cannot be imported.
     """
     problems: list[str] = []
-    kinds = frozenset(spec.kind for spec in _load_handlers(modules, problems))
+    specs, flows = _load_functions(modules, problems)
     if problems:
         raise ConfigurationError(problems)
-    return kinds
+    return frozenset({spec.kind for spec in specs} | {flow.name for flow in flows})
+
+
+def load_flows(modules: Sequence[str]) -> Mapping[str, FlowSpec]:
+    """Return the flows that are installed here, by name; renderers are not looked at.
+
+    Raises:
+        ConfigurationError: a plugin cannot be imported, or two flows have one name.
+    """
+    problems: list[str] = []
+    _specs, flows = _load_functions(modules, problems)
+    _collected(lambda: by_kind(map(_as_handler, flows)), problems)
+    if problems:
+        raise ConfigurationError(problems)
+    return {flow.name: flow for flow in flows}
+
+
+def _as_handler(flow: FlowSpec) -> HandlerSpec:
+    """Return a flow as the handler of its name, to find two that share one; it is never run so."""
+    return HandlerSpec(kind=flow.name, function=cast("Any", flow.function))
 
 
 def _collected[T](function: Callable[[], T], problems: list[str]) -> T | None:
@@ -119,19 +144,22 @@ def _missing(handlers: Mapping[str, HandlerSpec], registry: Registry, ticket_ren
 # -- handlers -------------------------------------------------------------------
 
 
-def _load_handlers(modules: Sequence[str], problems: list[str]) -> list[HandlerSpec]:
+def _load_functions(modules: Sequence[str], problems: list[str]) -> tuple[list[HandlerSpec], list[FlowSpec]]:
+    """Return the handlers and the flows of all plugins."""
     sources = [*_entry_points(), *(_Source(f"plugins: the module {name}", _importer(name)) for name in modules)]
     specs: list[HandlerSpec] = []
+    flows: list[FlowSpec] = []
     for source in sources:
         loaded = _imported(source, problems)
-        found = _specs_in(loaded)
-        if loaded is not None and not found and not _has_renderers(loaded):
+        found, found_flows = _found_in(loaded, spec_of), _found_in(loaded, flow_of)
+        if loaded is not None and not found and not found_flows and not _has_renderers(loaded):
             problems.append(
-                f'{source.where} has no handler and no renderer; mark its functions with @stagedoor.handler("kind"), '
-                "or give it RENDERERS"
+                f'{source.where} has no handler and no renderer; mark its functions with @stagedoor.handler("kind") '
+                'or @stagedoor.flow("name"), or give it RENDERERS'
             )
         specs += found
-    return specs
+        flows += found_flows
+    return specs, flows
 
 
 def _entry_points() -> Iterator[_Source]:
@@ -158,11 +186,11 @@ def _imported(source: _Source, problems: list[str]) -> Any:
         return None
 
 
-def _specs_in(loaded: Any) -> list[HandlerSpec]:
-    """Return the handlers that an object is or a module holds, each function once."""
+def _found_in[T](loaded: Any, mark_of: Callable[[object], T | None]) -> list[T]:
+    """Return the marks of what an object is or a module holds, each once."""
     candidates = list(vars(loaded).values()) if isinstance(loaded, ModuleType) else [loaded]
-    specs = {id(spec): spec for candidate in candidates if (spec := spec_of(candidate)) is not None}
-    return list(specs.values())
+    marks = {id(mark): mark for candidate in candidates if (mark := mark_of(candidate)) is not None}
+    return list(marks.values())
 
 
 # -- renderers --------------------------------------------------------------------
