@@ -12,6 +12,9 @@ with each mark. The highest count of the book is read *before* Redis is asked fo
 its own: then Redis' cannot be the lower one unless it has lost rows, also while
 other relays publish and mark. What it lost is offered again, and until that is
 done Redis itself refuses to add anything: its count must not grow over the loss.
+
+The counts are those of one namespace. The book remembers which one, and a relay
+of another ends: the two would take each other's counts for losses, for ever.
 """
 
 import functools
@@ -82,6 +85,8 @@ class Relay:
         outbox: the order book's rows.
         publishing: the stream.
         events: told what happens.
+        namespace: the stream's; where it is given, the relay ends with `PublishedElsewhere` once the
+            book has been moved to another one.
         every_s: pause in seconds when nothing waits.
         rng: for jitter; for tests.
     """
@@ -92,12 +97,14 @@ class Relay:
         publishing: Publishing,
         *,
         events: EventStream,
+        namespace: str | None = None,
         every_s: float = 0.1,
         rng: random.Random | None = None,
     ) -> None:
         self._outbox = outbox
         self._publishing = publishing
         self._events = events
+        self._namespace = namespace
         self._every_s = every_s
         rng = rng or random.Random()
         # Also what Redis should never answer, such as a key of another type: somebody will put that right.
@@ -117,6 +124,9 @@ class Relay:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Publish rows for ever, and outlast Redis and the database being away.
+
+        Raises:
+            PublishedElsewhere: the book is published in another namespace.
 
         **Cancellation**: safe anywhere and at once; a call under way is left behind. What was
         published and not marked is offered again, and Redis answers that it has it.
@@ -154,7 +164,7 @@ class Relay:
 
     async def _publish(self, entries: Sequence[OutboxEntry]) -> Sequence[PublishReply] | None:
         """Publish, or, where Redis has lost rows, offer those again instead and return None."""
-        recorded = await self._book("highest_seq", self._outbox.highest_seq)
+        recorded = await self._book("highest_seq", self._outbox.highest_seq, self._namespace)
         call = functools.partial(self._publishing.publish, self._outbox.book_id(), entries, at_least=recorded)
         before, replies = await self._redis("publish", call)
         self._checked_at = trio.current_time()
@@ -169,7 +179,7 @@ class Relay:
 
     async def check_once(self) -> bool:
         """Offer again what Redis has lost; return whether it has lost anything."""
-        recorded = await self._book("highest_seq", self._outbox.highest_seq)
+        recorded = await self._book("highest_seq", self._outbox.highest_seq, self._namespace)
         confirmed = await self._redis("confirmed_seq", self._publishing.confirmed_seq, self._outbox.book_id())
         self._checked_at = trio.current_time()
         if confirmed >= recorded:

@@ -18,6 +18,7 @@ from stagedoor.cli.findings import (
     good,
     of_examination,
     of_invariant,
+    of_namespace,
     of_outbox,
     of_overview,
     of_server,
@@ -119,6 +120,7 @@ class _Room:
         yield good("tickets folder", f"{self.books.orders.store.root} can be written to")
         outbox = self.books.orders.outbox
         try:
+            yield from of_namespace(outbox.namespace(), self.settings)
             backlog = outbox.backlog()
             yield from of_outbox(backlog, outbox.parked())
             report = self.books.orders.check_invariant()

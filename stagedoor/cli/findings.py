@@ -218,6 +218,18 @@ def of_overview(overview: Overview, settings: Settings) -> Iterator[Finding]:
 # -- the order book ---------------------------------------------------------------------
 
 
+def of_namespace(found: str | None, settings: Settings) -> Iterator[Finding]:
+    """Say whether the book is published where we look; a book that no relay has seen is published nowhere yet."""
+    if found not in {None, settings.namespace}:
+        yield Finding(
+            about="namespace",
+            level="wrong",
+            seen=f"the order book is published in {printable(found, 64)}, and this is {settings.namespace}",
+            means="its jobs never come here, and a relay with this setting is refused",
+            fix="nothing: set the namespace, or move the book with relay --move-book",
+        )
+
+
 def of_outbox(backlog: Backlog, parked: Sequence[ParkedRow]) -> Iterator[Finding]:
     """Say what is wrong with the outbox."""
     if backlog.waiting and (backlog.oldest_age_s or 0.0) > RELAY_LATE_S:

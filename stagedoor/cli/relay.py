@@ -8,8 +8,14 @@ from stagedoor.settings import Settings
 
 
 @click.command("relay", cls=SettingsCommand, setting_names=RELAY, help="Bring outbox rows to the stream.")
+@click.option(
+    "--move-book",
+    "is_moving",
+    is_flag=True,
+    help="Publish in this namespace from now on, although the order book was published in another.",
+)
 @LOG_LEVEL
-def command(settings: Settings, log_level: str) -> None:
+def command(settings: Settings, log_level: str, *, is_moving: bool) -> None:
     """Run a relay until SIGTERM or SIGINT, which end it at once; any number may run."""
     with early_sigterm():
         import trio  # noqa: PLC0415 - not for --help
@@ -21,7 +27,8 @@ def command(settings: Settings, log_level: str) -> None:
         events = EventStream()
         logs.listen(events)
         try:
-            with wiring.open_link(settings) as link, wiring.open_outbox(settings.orders_url) as outbox:
+            opened = wiring.open_outbox(settings.orders_url, settings.namespace, is_moving=is_moving)
+            with wiring.open_link(settings) as link, opened as outbox:
                 trio.run(lambda: wiring.serve_relay(outbox, link, settings=settings, events=events))
         finally:
             logs.flush()

@@ -57,7 +57,9 @@ class Equipment:
 
 
 @contextlib.contextmanager
-def equipped(settings: Settings, logs: Logs, *, gil_culprits: Sequence[str] = ()) -> Iterator[Equipment]:
+def equipped(
+    settings: Settings, logs: Logs, *, with_relay: bool = False, gil_culprits: Sequence[str] = ()
+) -> Iterator[Equipment]:
     """Open what a worker needs, and close it afterwards.
 
     Raises:
@@ -75,7 +77,9 @@ def equipped(settings: Settings, logs: Logs, *, gil_culprits: Sequence[str] = ()
             problems,
             lambda: load_plugins(settings.plugins, ticket_renderer=settings.ticket_renderer, gil_culprits=gil_culprits),
         )
-        if link is None or book is None or plugins is None:
+        if with_relay and book is not None:
+            _tried(problems, functools.partial(book.outbox.publish_in, settings.namespace))
+        if problems or link is None or book is None or plugins is None:
             raise ConfigurationError(problems)
         events = EventStream()
         logs.listen(events)
@@ -101,15 +105,23 @@ def open_link(settings: Settings) -> Iterator[Link]:
 
 
 @contextlib.contextmanager
-def open_outbox(url: str) -> Iterator[Outbox]:
-    """Open an order book's outbox alone: a relay needs no tickets folder.
+def open_outbox(url: str, namespace: str, *, is_moving: bool = False) -> Iterator[Outbox]:
+    """Open an order book's outbox alone, to be published in this namespace: a relay needs no tickets folder.
+
+    Args:
+        url: the order book's.
+        namespace: the stream's.
+        is_moving: whether the book leaves the namespace that it was published in.
 
     Raises:
-        ConfigurationError: the address, its driver or the database will not do.
+        ConfigurationError: the address, its driver or the database will not do, or the book is
+            published in another namespace.
     """
     database = Database(open_engine(url))
     try:
-        yield Outbox(database, book_id=create_schema(database), clock=time.time)
+        outbox = Outbox(database, book_id=create_schema(database), clock=time.time)
+        outbox.publish_in(namespace, is_moving=is_moving)
+        yield outbox
     finally:
         database.close()
 
@@ -232,7 +244,8 @@ async def _signals(stop: StopRequest, grace_s: float) -> AsyncIterator[None]:
 def make_relay(outbox: Outbox, link: Link, *, settings: Settings, events: EventStream) -> Relay:
     """Return a relay between this outbox and this Redis."""
     publishing = RedisPublishing(link, Keys(settings.namespace), stream_maxlen=settings.stream_maxlen)
-    return Relay(outbox, publishing, events=events, every_s=settings.relay_every_ms / 1000)
+    every_s = settings.relay_every_ms / 1000
+    return Relay(outbox, publishing, events=events, namespace=settings.namespace, every_s=every_s)
 
 
 async def serve_relay(outbox: Outbox, link: Link, *, settings: Settings, events: EventStream) -> None:

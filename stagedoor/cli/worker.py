@@ -26,7 +26,7 @@ def command(settings: Settings, log_level: str, *, with_relay: bool) -> None:
             from stagedoor.cli import wiring  # noqa: PLC0415 - as above
         logs = wiring.make_logs(settings, level=log_level)
         try:
-            with wiring.equipped(settings, logs, gil_culprits=gil_culprits) as equipment:
+            with wiring.equipped(settings, logs, with_relay=with_relay, gil_culprits=gil_culprits) as equipment:
                 code = trio.run(lambda: wiring.serve_worker(equipment, with_relay=with_relay))
         finally:
             logs.flush()

@@ -12,7 +12,7 @@ from stagedoor.orders.book import OrderBook, Summary
 from stagedoor.orders.changes import Change, RefundPosition, Rename, Reseat, RotateToken
 from stagedoor.orders.check import Finding, InvariantReport
 from stagedoor.orders.engine import OrderBookUnavailable, open_engine
-from stagedoor.orders.outbox import Backlog, Outbox, OutboxRow, ParkedRow, TransactionRequired
+from stagedoor.orders.outbox import Backlog, Outbox, OutboxRow, ParkedRow, PublishedElsewhere, TransactionRequired
 from stagedoor.orders.parse import format_line, parse_line, parse_order
 from stagedoor.orders.store import TicketFileMissing, TicketStore
 from stagedoor.orders.tickets import NewTicket, Ticket, TokenState
@@ -30,6 +30,7 @@ __all__ = [
     "Outbox",
     "OutboxRow",
     "ParkedRow",
+    "PublishedElsewhere",
     "RefundPosition",
     "Rename",
     "Reseat",

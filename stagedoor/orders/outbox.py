@@ -18,12 +18,12 @@ import attrs
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from stagedoor.errors import InvalidOrder, OrderError
+from stagedoor.errors import ConfigurationError, InvalidOrder, OrderError
 from stagedoor.orders.engine import Database
 from stagedoor.orders.parse import Problem, check_id, check_text
-from stagedoor.orders.schema import outbox
+from stagedoor.orders.schema import book, outbox
 
-__all__ = ["Backlog", "Outbox", "OutboxRow", "ParkedRow", "TransactionRequired", "add"]
+__all__ = ["Backlog", "Outbox", "OutboxRow", "ParkedRow", "PublishedElsewhere", "TransactionRequired", "add"]
 
 _KIND = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _MAX_TEXT = 128
@@ -36,6 +36,17 @@ type Clock = Callable[[], float]
 
 class TransactionRequired(OrderError):
     """An outbox row was to be added outside of a transaction: it would be there without its order, or the reverse."""
+
+
+class PublishedElsewhere(ConfigurationError):
+    """The book's rows are published in another namespace; two relays would take each other's counts for losses."""
+
+    def __init__(self, *, found: str, wanted: str) -> None:
+        super().__init__(
+            f"namespace: this order book is published in {found!r}, and this relay is set to {wanted!r}; set"
+            f" STAGEDOOR_NAMESPACE={found}, or move the book: stop the relays of {found!r}, then start one with"
+            f" python -m stagedoor relay --namespace {wanted} --move-book"
+        )
 
 
 @attrs.frozen(kw_only=True)
@@ -172,6 +183,38 @@ class Outbox:
         """Return the random id that this order book was given when it was made."""
         return self._book_id
 
+    def namespace(self) -> str | None:
+        """Return the namespace that the book's rows are published in, None before there was a relay."""
+        with self._database.read() as connection:
+            return connection.scalar(_NAMESPACE)
+
+    def publish_in(self, namespace: str, *, is_moving: bool = False) -> None:
+        """Let the book remember that its rows are published in this namespace.
+
+        Args:
+            namespace: of the stream; the relay's own.
+            is_moving: let it take the place of another one. The counts of the old namespace are
+                forgotten, for in the new one they would look like a loss; rows that wait go to the new one.
+
+        Raises:
+            PublishedElsewhere: the rows are published in another namespace, and *is_moving* is false.
+
+        **Durability**: on disk when it returns. Safe to repeat, and by several relays at once.
+        """
+        if self.namespace() == namespace:
+            return
+        with self._database.write() as connection:
+            # Of two first relays one waits here, and then sees what the other has written.
+            connection.execute(book.update().where(book.c.key == "id").values(value=book.c.value))
+            found = connection.scalar(_NAMESPACE)
+            if found is None:
+                connection.execute(book.insert(), {"key": _NAMESPACE_KEY, "value": namespace})
+            elif found != namespace:
+                if not is_moving:
+                    raise PublishedElsewhere(found=found, wanted=namespace)
+                connection.execute(book.update().where(book.c.key == _NAMESPACE_KEY).values(value=namespace))
+                connection.execute(outbox.update().where(outbox.c.seq.is_not(None)).values(seq=None))
+
     def pending(self, limit: int = 200) -> list[OutboxRow]:
         """Return waiting rows, those with the lowest ids first; nothing is marked or kept locked.
 
@@ -246,10 +289,21 @@ class Outbox:
             rows = connection.execute(statement).all()
         return [ParkedRow(row=_to_row(row), parked_at=row.parked_at, error=row.error) for row in rows]
 
-    def highest_seq(self) -> int:
-        """Return the highest sequence number that Redis confirmed, 0 if none is kept."""
+    def highest_seq(self, namespace: str | None = None) -> int:
+        """Return the highest sequence number that Redis confirmed, 0 if none is kept.
+
+        Args:
+            namespace: the one that the caller publishes in, None for somebody who only looks.
+
+        Raises:
+            PublishedElsewhere: the book has been moved to another namespace; what it keeps
+                says nothing of the caller's any more.
+        """
         with self._database.read() as connection:
-            return connection.scalar(sa.select(sa.func.coalesce(sa.func.max(outbox.c.seq), 0))) or 0
+            seq, found = connection.execute(_HIGHEST_SEQ).one()
+        if namespace is not None and found not in {None, namespace}:
+            raise PublishedElsewhere(found=found, wanted=namespace)
+        return int(seq)
 
     def offer_again(self, above_seq: int, *, within_s: float = _OFFER_AGAIN_S) -> int:
         """Let rows wait again that Redis had confirmed and has lost, and return how many.
@@ -310,6 +364,9 @@ class Outbox:
                 return removed
 
 
+_NAMESPACE_KEY = "namespace"
+_NAMESPACE = sa.select(book.c.value).where(book.c.key == _NAMESPACE_KEY)
+_HIGHEST_SEQ = sa.select(sa.func.coalesce(sa.func.max(outbox.c.seq), 0), _NAMESPACE.scalar_subquery())
 _ROW = (outbox.c.id, outbox.c.kind, outbox.c.order_id, outbox.c.request_id, outbox.c.trace)
 _IS_WAITING = (outbox.c.published_at.is_(None), outbox.c.parked_at.is_(None))
 

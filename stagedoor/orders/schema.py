@@ -6,7 +6,8 @@
 - ``tickets`` is append-only but for `state`: a row turns void and stays. The
   partial unique index lets the database refuse a second valid ticket.
 - ``outbox`` holds what the relay owes to the stream.
-- ``book`` holds the book's random id and the schema's version.
+- ``book`` holds the book's random id, the schema's version, and, from the first
+  relay on, the namespace that its rows are published in.
 
 Times are seconds since the epoch in UTC, as floats.
 """

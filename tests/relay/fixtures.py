@@ -73,13 +73,20 @@ class Rig:
     heard: dict[str, trio.Event] = attrs.Factory(lambda: defaultdict(trio.Event))
 
     def relay(
-        self, *, outbox: Any = None, publishing: Any = None, every_s: float = 0.001, stream_maxlen: int = 100_000
+        self,
+        *,
+        outbox: Any = None,
+        publishing: Any = None,
+        namespace: str | None = None,
+        every_s: float = 0.001,
+        stream_maxlen: int = 100_000,
     ) -> Relay:
         """Return a new relay, as another process would have it."""
         return Relay(
             self.book.outbox if outbox is None else outbox,
             self.publishing(stream_maxlen) if publishing is None else publishing,
             events=EventStream(self._hear),
+            namespace=namespace,
             every_s=every_s,
             rng=random.Random(1),
         )
