@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from stagedoor.broker.deliveries import Settlement
 from stagedoor.core.codec import Fields, pack, pack_fields
 from stagedoor.core.entry import MAX_BYTES, Entry, with_fields
+from stagedoor.core.journal import is_call_id
 from stagedoor.core.outcome import Dead
 
 _MOST_CRASHES = 999_999_999
@@ -53,6 +54,13 @@ def dead_letter(settlement: Settlement, outcome: Dead, consumer: str) -> Fields:
     }
     text = tuple((name.encode(), value.encode("utf-8", "backslashreplace")) for name, value in letter.items())
     return (*text, (b"fields", packed[:MAX_BYTES]))
+
+
+def call_of(settlement: Settlement) -> str | None:
+    """Return the flow call that an entry continues, None for an ordinary one; its fields may say anything."""
+    raw = next((value for name, value in settlement.fields if name == b"call_id"), None)
+    text = raw.decode("ascii", "replace") if raw is not None else ""
+    return text if is_call_id(text) else None
 
 
 def _tally(value: bytes | None) -> int:

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import attrs
 
-from stagedoor.broker.bodies import dead_letter, delayed_body, fields_to_move
+from stagedoor.broker.bodies import call_of, dead_letter, delayed_body, fields_to_move
 from stagedoor.broker.connection import BlockedRead, Link, Script, mapped_errors, sound_reply
 from stagedoor.broker.deliveries import (
     Answer,
@@ -80,6 +80,15 @@ class RedisDeliveries:
     def name(self) -> str:
         """The name this process has joined under."""
         return self._name
+
+    @property
+    def incarnation(self) -> str:
+        """The random id of this process' start."""
+        return self._me.incarnation
+
+    def renew_record(self) -> None:
+        """Write the worker's record anew, where it was lost, as it was at the last beat."""
+        self.beat(self._pulse)
 
     # -- being a worker ---------------------------------------------------------
 
@@ -194,18 +203,19 @@ class RedisDeliveries:
 
     def settle(self, batch: int, settlements: Sequence[Settlement]) -> Answers:
         """Write the outcomes of one batch."""
-        heads, arguments = [], []
+        heads, arguments, calls = [], [], []
         for settlement in settlements:
             verb, argument = _verb(settlement, self._name)
+            if verb == "park":
+                calls.append(call_of(settlement) or "")
             heads.append(f"{_head(settlement)} {verb}")
             if argument is not None:
                 arguments.append(argument)
         args = [batch, self._settings.dead_maxlen, "\n".join(heads), *arguments]
-        reply = self._fenced(
-            "settle",
-            [*self._mine, self._keys.crashes, self._keys.dead, self._keys.delayed, self._keys.delayed_body],
-            args,
-        )
+        keys = self._keys
+        names = [*self._mine, keys.crashes, keys.dead, keys.delayed, keys.delayed_body, keys.calls, keys.calls_states]
+        names += [name for call in calls for name in (keys.call_status(call), keys.call_lease(call))]
+        reply = self._fenced("settle", names, args)
         with sound_reply():
             words = reply[1].decode("utf-8", "replace").split("\n") if settlements else []
             soonest_ms = int(reply[2])
@@ -436,7 +446,9 @@ def _verb(settlement: Settlement, consumer: str) -> tuple[str, bytes | None]:
         case UnknownKind(after_s, hops):
             return "delay", _delay(after_s, delayed_body(settlement, {"hops": str(hops)}))
         case Dead() as dead:
-            return "dead", pack(part for pair in dead_letter(settlement, dead, consumer) for part in pair)
+            letter = pack(part for pair in dead_letter(settlement, dead, consumer) for part in pair)
+            call_id = call_of(settlement)
+            return ("dead", letter) if call_id is None else ("park", b"%b %b" % (call_id.encode(), letter))
         case outcome:
             raise TypeError(f"{outcome!r} is not written by settle")
 

@@ -6,7 +6,7 @@ same state after every verb.
 
 from collections.abc import Callable, Mapping, Sequence
 
-from stagedoor.broker.bodies import dead_letter, delayed_body, fields_to_move
+from stagedoor.broker.bodies import call_of, dead_letter, delayed_body, fields_to_move
 from stagedoor.broker.deliveries import (
     Answer,
     Answers,
@@ -70,6 +70,16 @@ class FakeDeliveries:
     def name(self) -> str:
         """The name this process has joined under."""
         return self._name
+
+    @property
+    def incarnation(self) -> str:
+        """The random id of this process' start."""
+        return self._me.incarnation
+
+    def still_holds(self, tenure: Tenure) -> bool:
+        """Whether the name is still this process' and the tenure has not lapsed: for the fake journal."""
+        self._check_record()
+        return self._holds(tenure)
 
     # -- being a worker -------------------------------------------------------------
 
@@ -251,7 +261,7 @@ class FakeDeliveries:
             case Done():
                 return None
             case Dead() as dead:
-                return self._broker.write_dead(dead_letter(settlement, dead, self._name), self._settings.dead_maxlen)
+                return self._bury_job(settlement, dead)
             case RetryLater(after_s, attempt, _error):
                 after_ms.append(self._delay(settlement, after_s, {"attempt": str(attempt)}))
                 return None
@@ -260,6 +270,15 @@ class FakeDeliveries:
                 return None
             case outcome:
                 raise TypeError(f"{outcome!r} is not written by settle")
+
+    def _bury_job(self, settlement: Settlement, dead: Dead) -> str | None:
+        """Write a dead letter, and park the flow call whose entry it was."""
+        problem = self._broker.write_dead(dead_letter(settlement, dead, self._name), self._settings.dead_maxlen)
+        call_id = call_of(settlement)
+        if problem is None and call_id is not None:
+            place = member_of(settlement.tenure.stream, id_of(settlement.tenure.entry_id))
+            self._broker.calls.park_dead(call_id, place, {"reason": dead.reason.value, "error": dead.error})
+        return problem
 
     def _delay(self, settlement: Settlement, after_s: float, changes: Mapping[str, str]) -> int:
         member = member_of(settlement.tenure.stream, id_of(settlement.tenure.entry_id))

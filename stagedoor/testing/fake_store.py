@@ -17,6 +17,7 @@ from stagedoor.core.codec import Fields
 from stagedoor.core.keys import GROUP, POOL
 from stagedoor.core.tenure import Stream
 from stagedoor.errors import BrokerUnavailable, GroupMissing
+from stagedoor.testing.fake_call_store import CallStore
 
 RECORD_TTL_MS = 3_600_000
 CRASHES_TTL_MS = 7 * 24 * 3_600_000
@@ -183,6 +184,7 @@ class FakeBroker:
         self.published_seq: dict[str, int] = {}
         self.published_bits: dict[tuple[str, int], set[int]] = {}
         self.bits_expire_ms: dict[tuple[str, int], int] = {}
+        self.calls = CallStore(self)
 
     def now_ms(self) -> int:
         """Return the broker's time."""

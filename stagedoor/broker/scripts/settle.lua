@@ -8,6 +8,9 @@
 -- KEYS[5]  stream   <ns>:dead            dead letters
 -- KEYS[6]  zset     <ns>:delayed         member → due time in ms
 -- KEYS[7]  hash     <ns>:delayed:body    member → packed stream number and fields
+-- KEYS[8]  zset     <ns>:calls           call → when to look at it next
+-- KEYS[9]  hash     <ns>:calls:states    state → number of calls
+-- KEYS[10…] hash    <ns>:call:<id>_status and then string <ns>:call:<id>_lease, of the call of each 'park', in turn
 -- ARGV[1]  group
 -- ARGV[2]  consumer, the caller's name
 -- ARGV[3]  incarnation of the caller
@@ -19,6 +22,7 @@
 --          verb 'done': no argument
 --          verb 'delay': argument = '<after in ms> <packed body>'
 --          verb 'dead': argument = packed names and values of the dead letter
+--          verb 'park': argument = '<call id> <packed>': as dead, and the flow call is parked
 -- Reply    {'absent'} or {'taken'}: nothing was written; or
 --          {'ok', answers, soonest}: answers = one line per delivery: 'ok', 'lost' (the tenure has
 --          lapsed, nothing written) or an error text; soonest = ms until the first delayed one, -1 for none
@@ -27,6 +31,7 @@
 -- Fence: the record's incarnation, and per delivery consumer and count on the pending list.
 -- Cost: O(deliveries · log pending).
 -- include: _fence.lua
+-- include: _calls.lua
 local group, consumer = ARGV[1], ARGV[2]
 local why = refused(KEYS[3], ARGV[3])
 if why then return {why} end
@@ -71,7 +76,8 @@ function verbs.delay(number, id, argument)
   if soonest < 0 or after < soonest then soonest = after end
 end
 
-function verbs.dead(number, id, argument)
+-- Returns a problem, or nil and the names and values of the letter.
+local function bury(argument)
   local parts, at = {}, 1
   while at <= #argument do
     local colon = string.find(argument, ':', at, true)
@@ -81,12 +87,39 @@ function verbs.dead(number, id, argument)
   end
   local written = redis.pcall('XADD', KEYS[5], 'MAXLEN', '~', ARGV[5], '*', unpack(parts, 1, #parts))
   if type(written) == 'table' and written.err then return written.err end
+  return nil, parts
+end
+
+function verbs.dead(_, _, argument) return (bury(argument)) end
+
+-- Parks a call whose entry died, unless another pass of it runs, through another entry.
+local function park(status, lease, call_id, place, letter)
+  local state, held = redis.call('HGET', status, '.state'), redis.call('GET', lease)
+  if not state or HAS_ENDED[state] or state == 'parked' then return end
+  if held and string.match(held, '^%S+') ~= place then return end
+  redis.call('HDEL', status, '.queued', '.due', '.for', '.entry')
+  redis.call('HSET', status, '.state', 'parked', '.parked', letter.reason or '', '.why', letter.error or '')
+  redis.call('DEL', lease)
+  drop_timer(KEYS[6], KEYS[7], call_id)
+  index(KEYS[8], KEYS[9], call_id, state, 'parked', now)
+end
+
+local call_at = 8
+function verbs.park(number, id, argument)
+  local space = string.find(argument, ' ', 1, true)
+  local refusal, parts = bury(string.sub(argument, space + 1))
+  if refusal then return refusal end
+  local letter = {}
+  for i = 1, #parts, 2 do letter[parts[i]] = parts[i + 1] end
+  -- What cannot be parked (a key of the wrong type) is no reason to bury it twice.
+  pcall(park, KEYS[call_at], KEYS[call_at + 1], string.sub(argument, 1, space - 1), number .. ':' .. id, letter)
 end
 
 local answers, argument = {}, 6
 for line in string.gmatch(ARGV[6], '[^\n]+') do
   local number, id, deliveries, flag, verb = string.match(line, '^(%d) (%S+) (%d+) (%S) (%a+)$')
   if verb ~= 'done' then argument = argument + 1 end
+  if verb == 'park' then call_at = call_at + 2 end
   local stream = KEYS[tonumber(number)]
   local answer = 'lost'
   if holds(stream, group, consumer, id, tonumber(deliveries)) or (flag == 'g' and is_orphan(stream, id)) then
