@@ -18,7 +18,7 @@ from stagedoor.flows.engine import Engine
 from stagedoor.flows.keeper import KEEP_EVERY_S, LOOK_EVERY_S, Keeper
 from stagedoor.settings import Settings
 from stagedoor.worker import Chore, HeldDelivery
-from stagedoor.worker.executor import MakeContext
+from stagedoor.worker.attempt import MakeContext
 
 __all__ = ["FlowParts", "call_settings", "flow_parts"]
 

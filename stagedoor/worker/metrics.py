@@ -210,6 +210,10 @@ def _of_queue(overview: Overview) -> Iterator[Metric]:
     yield per_stream("trimmed_unread", "entries deleted unread, by Redis' counters", lambda view: view.trimmed_unread)
     yield _gauge("delayed", "delayed jobs", overview.delayed)
     yield _gauge("dead", "dead letters", overview.dead)
+    calls = GaugeMetricFamily("stagedoor_calls", "calls of flows by state", labels=["state"])
+    for state, count in overview.calls.items():
+        calls.add_metric([state.value], count)
+    yield calls
 
 
 def _gauge(name: str, doc: str, value: float) -> Metric:

@@ -22,7 +22,8 @@ from stagedoor.settings import Settings
 from stagedoor.testing import FakeBroker, FakeDeliveries
 from stagedoor.weather import Weather
 from stagedoor.worker import ExitCode, StopRequest, WorkerSettings, run_worker
-from stagedoor.worker.executor import Clocks, Executor
+from stagedoor.worker.attempt import Attempts, Clocks
+from stagedoor.worker.executor import Executor
 from stagedoor.worker.held import HeldDelivery, Register
 from stagedoor.worker.pace import Pace
 from stagedoor.worker.settler import Settler
@@ -146,17 +147,23 @@ async def open_shop(
     register = Register(Standing(10, clock))
     weather = Weather(events=events, rng=random.Random(1), unavailable=BrokerError)
     settler = Settler(deliveries, register=register, weather=weather, events=events, wall_clock=time.time)
-    executor = Executor(
-        slots=slots,
-        handlers={one.kind: one for one in specs},
+    clocks = Clocks(wall=time.time, monotonic=clock)
+    attempts = Attempts(
+        {one.kind: one for one in specs},
         make_context=make_context,
         limits=LIMITS,
+        events=events,
+        clocks=clocks,
+        rng=random.Random(1),
+    )
+    executor = Executor(
+        slots=slots,
+        attempts=attempts,
         register=register,
         settler=settler,
         pace=Pace(500, slots=slots),
         events=events,
-        clocks=Clocks(wall=time.time, monotonic=clock),
-        rng=random.Random(1),
+        clocks=clocks,
         orphan_after_s=orphan_after_s,
     )
     async with trio.open_nursery() as nursery:

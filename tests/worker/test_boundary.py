@@ -111,7 +111,7 @@ async def test_a_parser_that_fails_in_another_way_is_that_entrys_end_too(
             raise RecursionError("deeper than anybody thought")
         return parse_job(entry)
 
-    monkeypatch.setattr("stagedoor.worker.executor.parse_job", fail)
+    monkeypatch.setattr("stagedoor.worker.attempt.parse_job", fail)
     for number in (1, 2, 3):
         broker.add(job_fields(order_id=number))
     async with living(broker, spec(nothing)) as life:

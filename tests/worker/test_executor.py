@@ -24,8 +24,9 @@ from stagedoor.events import (
     TenureLost,
 )
 from stagedoor.testing import FakeBroker, FakeDeliveries
-from stagedoor.worker.executor import ALONE_FROM_CRASHES, _first, _pop
 from stagedoor.worker.held import HeldDelivery
+from stagedoor.worker.ready import first, pop
+from stagedoor.worker.suspects import ALONE_FROM_CRASHES
 from tests.worker.support import Gate, Shop, eventually, identity, job_fields, open_shop, spec
 
 LATER = "retry"
@@ -154,18 +155,49 @@ async def test_what_fails_in_making_the_context_is_the_deliverys_failure() -> No
         assert len(shop.recorder.of(DeliverySettled, outcome="done")) == 2
 
 
-async def test_what_a_job_sets_in_a_context_variable_the_next_in_its_thread_does_not_see() -> None:
+@pytest.mark.parametrize("kinds", [["plain"] * 3, ["task"] * 3, ["task", "plain", "task", "plain"]], ids="-".join)
+async def test_what_a_job_sets_in_a_context_variable_the_next_in_its_slot_does_not_see(kinds: list[str]) -> None:
     variable = contextvars.ContextVar("variable", default="fresh")
     seen: list[str] = []
 
-    def handle(job: Any, held: Any) -> None:
+    def plain(job: Any, held: Any) -> None:
         seen.append(variable.get())
         variable.set("used")
 
-    async with open_shop(spec(handle), slots=1) as shop:
-        shop.add_and_claim("work", "work", "work")
-        await shop.recorder.wait(DeliverySettled, 3)
-    assert seen == ["fresh"] * 3
+    async def task(job: Any, held: Any) -> None:
+        plain(job, held)
+        await trio.lowlevel.checkpoint()
+        seen.append("kept" if variable.get() == "used" else "lost")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(child)
+
+    async def child() -> None:
+        assert variable.get() == "used"
+
+    async with open_shop(spec(plain, "plain"), spec(task, "task"), slots=1) as shop:
+        shop.add_and_claim(*kinds)
+        await shop.recorder.wait(DeliverySettled, len(kinds), outcome="done")
+        # Also not those for which a slot is taken anew afterwards.
+        shop.add_and_claim("plain")
+        await shop.recorder.wait(DeliverySettled, len(kinds) + 1, outcome="done")
+    assert [one for one in seen if one != "kept"] == ["fresh"] * (len(kinds) + 1)
+
+
+async def test_what_ends_a_handler_from_outside_reaches_it_in_its_own_context() -> None:
+    variable = contextvars.ContextVar("variable", default="lost")
+    seen: list[str] = []
+
+    async def handle(job: Any, held: Any) -> None:
+        variable.set("kept")
+        try:
+            await trio.sleep_forever()
+        finally:
+            seen.append(variable.get())
+
+    async with open_shop(spec(handle, timeout=0.01)) as shop:
+        shop.add_and_claim("work")
+        assert "JobTimeout" in ((await shop.recorder.wait(DeliverySettled)).error or "")
+    assert seen == ["kept"]
 
 
 # -- nurseries and cancellation ------------------------------------------------------
@@ -440,7 +472,7 @@ def test_a_queue_that_a_thread_empties_while_we_look_is_empty() -> None:
         def __bool__(self) -> bool:
             return True
 
-    assert (_first(Emptied()), _pop(Emptied())) == (None, None)
+    assert (first(Emptied()), pop(Emptied())) == (None, None)
 
 
 async def test_looking_for_surplus_while_threads_take_it_is_safe() -> None:

@@ -33,7 +33,7 @@ def test_one_slow_kind_among_fast_ones_stops_reading_ahead() -> None:
     assert paced(("fast", 0.0001), ("slow", 0.9), ("fast", 0.0001)).ahead() == 0
 
 
-@pytest.mark.parametrize(("run_s", "ahead"), [(0.01, 80), (0.1, 8), (0.4, 2), (0.8, 1), (0.81, 0)])
+@pytest.mark.parametrize("run_s, ahead", [(0.01, 80), (0.1, 8), (0.4, 2), (0.8, 1), (0.81, 0)])
 def test_of_documents_no_more_is_ahead_than_all_slots_start_in_a_tenth_of_a_second(run_s: float, ahead: int) -> None:
     assert paced(("render", run_s)).ahead() == ahead
 

@@ -23,7 +23,7 @@ from stagedoor.events import Event, EventStream
 from stagedoor.settings import Settings
 from stagedoor.worker import HeldDelivery, StopRequest, WorkerSettings, run_worker
 from stagedoor.worker.identity import current_identity, is_provably_gone
-from stagedoor.worker.supervisor import watch_signals
+from stagedoor.worker.stopping import watch_signals
 
 
 class Handlers:
