@@ -18,6 +18,7 @@ from stagedoor.cli.findings import (
     good,
     of_examination,
     of_invariant,
+    of_leftovers,
     of_namespace,
     of_outbox,
     of_overview,
@@ -126,6 +127,7 @@ class _Room:
             report = self.books.orders.check_invariant()
             is_at_rest = self._is_at_rest(before) and self._is_at_rest(self._look_again(before))
             yield from of_invariant(report, is_at_rest=is_at_rest and outbox.backlog().waiting == 0 == backlog.waiting)
+            yield from of_leftovers(self.books.orders.leftovers(report))
         except OrderError as error:
             yield Finding(about="order book", level="wrong", seen=str(error), means="nothing works without it")
 
@@ -160,11 +162,21 @@ class _Room:
                 yield f"{self._mend_delayed(cure.items):,} delayed jobs are due now"
             case "reissue" | "void":
                 yield from self._cure_orders(cure)
+            case "sweep":
+                yield self._sweep(cure.items)
 
     def _mend_delayed(self, members: Sequence[str]) -> int:
         checkup = Checkup(self.link, self.keys)
         starts = range(0, len(members), _MEND_CHUNK)
         return sum(checkup.mend(members[start : start + _MEND_CHUNK]) for start in starts)
+
+    def _sweep(self, paths: Sequence[str]) -> str:
+        assert self.books is not None, "findings about files come from a book"
+        try:
+            gone = self.books.orders.sweep(paths)
+        except (OrderError, OSError) as error:
+            return f"tickets folder: {error}"
+        return f"{len(gone):,} files ({sum(one.size for one in gone) / 1e6:,.1f} MB) that no ticket needs are removed"
 
     def _cure_orders(self, cure: Cure) -> Iterator[str]:
         assert self.books is not None, "findings about orders come from a book"

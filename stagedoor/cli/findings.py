@@ -10,7 +10,7 @@ from stagedoor.broker.inspection import Overview
 from stagedoor.broker.redis import CAP_SHARE, FORGET_CONSUMER_MS
 from stagedoor.cli.text import printable, span
 from stagedoor.core.keys import POOL
-from stagedoor.orders import Backlog, InvariantReport, ParkedRow
+from stagedoor.orders import Backlog, InvariantReport, Leftover, ParkedRow
 from stagedoor.settings import Settings
 
 type Level = Literal["good", "note", "wrong"]
@@ -19,6 +19,8 @@ RELAY_LATE_S = 10.0
 SWEEP_LATE_S = 15.0
 """Past its lapse: live workers sweep every two seconds, so this much later none of them does."""
 NEARLY_FULL = 0.9
+MOST_FILES = 10_000
+"""Files that are removed at a time: some seconds, of which no order is locked for more than a moment."""
 _FEW = 5
 
 
@@ -26,7 +28,7 @@ _FEW = 5
 class Cure:
     """Something that can be put right: which of the doctor's hands does it, and on what."""
 
-    verb: Literal["set_aside", "make_groups", "reclaim", "mend", "reissue", "void"]
+    verb: Literal["set_aside", "make_groups", "reclaim", "mend", "reissue", "void", "sweep"]
     items: tuple[str, ...] = ()
 
 
@@ -268,14 +270,27 @@ def of_invariant(report: InvariantReport, *, is_at_rest: bool) -> Iterator[Findi
         )
     else:
         yield from _unsound(report)
-    if report.stray:
-        yield Finding(
-            about="tickets folder",
-            level="note",
-            seen=f"{len(report.stray):,} files belong to no valid ticket",
-            means="harmless: left from a crash, or about to be removed",
-            fix="nothing",
-        )
+
+
+def of_leftovers(leftovers: Sequence[Leftover]) -> Iterator[Finding]:
+    """Say which files no ticket needs; those that are not old yet may be somebody's work under way."""
+    if not leftovers:
+        return
+    over = [one for one in leftovers if one.is_over]
+    cure = Cure(verb="sweep", items=tuple(one.path for one in over[:MOST_FILES]))
+    rest = f", {MOST_FILES:,} of them at a time" if len(over) > MOST_FILES else ""
+    yield Finding(
+        about="tickets folder",
+        level="note",
+        seen=f"{_files(leftovers)} belong to no valid ticket, {_files(over)} of them for an hour or longer",
+        means="harmless: left from a crash, or about to be removed, or to become tickets",
+        fix=f"remove those that no ticket has needed for an hour{rest}" if over else "nothing",
+        cure=cure if over else None,
+    )
+
+
+def _files(files: Sequence[Leftover]) -> str:
+    return f"{len(files):,} files ({sum(one.size for one in files) / 1e6:,.1f} MB)"
 
 
 def _unsound(report: InvariantReport) -> Iterator[Finding]:

@@ -15,6 +15,7 @@ from stagedoor.orders.engine import OrderBookUnavailable, open_engine
 from stagedoor.orders.outbox import Backlog, Outbox, OutboxRow, ParkedRow, PublishedElsewhere, TransactionRequired
 from stagedoor.orders.parse import format_line, parse_line, parse_order
 from stagedoor.orders.store import TicketFileMissing, TicketStore
+from stagedoor.orders.sweep import Leftover
 from stagedoor.orders.tickets import NewTicket, Ticket, TokenState
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "Change",
     "Finding",
     "InvariantReport",
+    "Leftover",
     "NewOrder",
     "NewPosition",
     "NewTicket",

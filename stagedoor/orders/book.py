@@ -33,6 +33,7 @@ from stagedoor.orders.schema import outbox as outbox_table
 from stagedoor.orders.schema import positions as positions_table
 from stagedoor.orders.schema import tickets as tickets_table
 from stagedoor.orders.store import TicketStore
+from stagedoor.orders.sweep import Leftover, leftovers_of, sweep
 from stagedoor.orders.tickets import IssueState, NewTicket, Ticket, TokenState
 
 __all__ = ["OrderBook", "Summary"]
@@ -322,6 +323,19 @@ class OrderBook:
             order_ids: which ones; None takes all, and also looks for files that no valid ticket uses.
         """
         return check.check_invariant(self._database, self.store, order_ids)
+
+    def leftovers(self, report: InvariantReport) -> tuple[Leftover, ...]:
+        """Return the files that no ticket needs: those that *report* calls stray, and unfinished ones."""
+        return leftovers_of(self.store, report.stray)
+
+    def sweep(self, paths: Iterable[str]) -> tuple[Leftover, ...]:
+        """Remove those of the files that no valid ticket uses and that are an hour old, and return them.
+
+        A render that is under way loses nothing by it: see `stagedoor.orders.sweep`.
+
+        **Durability**: a removed file may be back after a power failure. Safe to repeat.
+        """
+        return sweep(self._database, self.store, paths)
 
     def summary(self) -> Summary:
         """Return how many orders are placed and refunded, and how many tickets are valid and void."""

@@ -27,6 +27,7 @@ from stagedoor.order import Order
 __all__ = ["TicketFileMissing", "TicketStore"]
 
 _NAME = re.compile(r"(\d+)-(\d+)-(\d+)-[A-Za-z0-9_]+\.[A-Za-z0-9.]+", re.ASCII)
+_TEMPORARY = re.compile(rf"\.{_NAME.pattern}\.[0-9a-f]{{12}}\.tmp", re.ASCII)
 _KEY = re.compile(r"[A-Za-z0-9_]{1,128}")
 _SUFFIX = re.compile(r"\.[A-Za-z0-9.]{1,15}")
 # A write takes milliseconds; whatever an hour has not renamed was left by a crash.
@@ -172,6 +173,12 @@ class TicketStore:
         """Yield the relative name of every ticket file of this book; for checks, it walks all folders."""
         for path in sorted((self.root / self._book).glob("*/*/*")):
             if _NAME.fullmatch(path.name):
+                yield path.relative_to(self.root).as_posix()
+
+    def temporaries(self) -> Iterator[str]:
+        """Yield the relative name of every file of this book that is being written, or was when a process ended."""
+        for path in sorted((self.root / self._book).glob("*/*/.*")):
+            if _TEMPORARY.fullmatch(path.name):
                 yield path.relative_to(self.root).as_posix()
 
     def _remember(self, folder: Path) -> None:

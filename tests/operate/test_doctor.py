@@ -9,13 +9,13 @@ import pytest
 
 from stagedoor.broker.checkup import Checkup
 from stagedoor.cli import doctor_view
-from stagedoor.cli.findings import Cure, of_invariant, of_overview, of_server
+from stagedoor.cli.findings import Cure, of_invariant, of_leftovers, of_overview, of_server
 from stagedoor.cli.plugins import Plugins
 from stagedoor.core.codec import pack
 from stagedoor.core.outcome import RetryLater
 from stagedoor.errors import ConfigurationError
 from stagedoor.orders import Finding as OrderFinding
-from stagedoor.orders import InvariantReport, NewTicket, OrderBook
+from stagedoor.orders import InvariantReport, Leftover, NewTicket, OrderBook
 from stagedoor.rendering.registry import Registry
 from stagedoor.settings import Settings
 from tests.broker.harness import RedisHarness, job, settled
@@ -253,7 +253,37 @@ def test_each_order_is_issued_again_once() -> None:
         orders=1, refunded=0, positions=1, tickets_valid=1, tickets_void=0,
     )  # fmt: skip
     found = list(of_invariant(report, is_at_rest=True))
-    assert {one.cure for one in found} == {Cure(verb="reissue", items=("1",)), None}
+    assert {one.cure for one in found} == {Cure(verb="reissue", items=("1",))}
+
+
+def test_files_that_no_ticket_needs_are_counted_and_removed_once_they_are_old(
+    real: RedisHarness, book: OrderBook, command: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = book.place(line())
+    valid = issue(book, order)
+    publish_all(book)
+    stray = book.store.path(order.order_id, 1, version=1, key="other", suffix=".pdf")
+    book.store.write(stray, b"x" * 250_000)
+    said = command("doctor", "--fix", "--json")
+    [seen] = [one["seen"] for one in said.data["findings"] if "valid ticket, " in one["seen"]]
+    assert seen == "1 files (0.2 MB) belong to no valid ticket, 0 files (0.0 MB) of them for an hour or longer"
+    assert said.data["fixed"] == []
+    monkeypatch.setattr("stagedoor.orders.sweep.KEEP_S", 0.0)
+    assert "1 files (0.2 MB) of them for an hour or longer" in command("doctor").out
+    assert book.store.is_present(stray)
+    said = command("doctor", "--fix", "--json")
+    assert (said.code, said.data["fixed"]) == (0, ["1 files (0.2 MB) that no ticket needs are removed"])
+    assert not any("valid ticket, " in one["seen"] for one in said.data["left"])
+    assert list(book.store.files()) == [valid]
+
+
+def test_more_files_than_are_removed_at_a_time_say_so() -> None:
+    left = [Leftover(path=str(number), size=1, age_s=3600.0) for number in range(10_001)]
+    [found] = of_leftovers(left)
+    assert found.cure is not None
+    assert len(found.cure.items) == 10_000
+    assert found.fix.endswith(", 10,000 of them at a time")
+    assert list(of_leftovers([])) == []
 
 
 @pytest.mark.parametrize("content,level", [(b"", "note"), (b"no database at all" * 100, "wrong")])
