@@ -279,7 +279,8 @@ class Calls(Protocol):
     def begin_pass(self, tenure: Tenure, call_id: str) -> Begun | Refused:
         """Begin a pass through an entry that is held: take the lease, raise the epoch, read everything.
 
-        The lease is free, or was taken through this same entry, whose earlier tenure has then lapsed.
+        The lease is free, or was taken through this same entry, whose earlier tenure has then lapsed, or
+        through an entry that is gone, for whoever runs a pass holds its entry.
 
         Raises:
             LeaseLost: the tenure has lapsed; nothing was written.

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from stagedoor.testing.fake_broker import FakeDeliveries, FakePublishing
+    from stagedoor.testing.fake_calls import FakeCalls
     from stagedoor.testing.fake_store import FakeBroker, FakeStream, ManualClock, Pending, WorkerRecord
 
 __all__ = [
     "FakeBroker",
+    "FakeCalls",
     "FakeDeliveries",
     "FakePublishing",
     "FakeStream",
@@ -21,7 +23,7 @@ __all__ = [
     "WorkerRecord",
 ]
 
-_FROM = {"FakeDeliveries": "fake_broker", "FakePublishing": "fake_broker"}
+_FROM = {"FakeDeliveries": "fake_broker", "FakePublishing": "fake_broker", "FakeCalls": "fake_calls"}
 
 
 def __getattr__(name: str) -> Any:

@@ -278,8 +278,8 @@ class FakeCalls:
             return Refused.ENDED
         if state is CallState.PARKED:
             return Refused.PARKED
-        lease = self._store.lease(call)
-        if lease is not None and lease.split(" ")[0] != place:
+        held = (self._store.lease(call) or place).split(" ")[0]
+        if held != place and self._store.is_there(held):
             _wake_up(call)
             return Refused.BUSY
         return None

@@ -39,7 +39,7 @@ from stagedoor.core.journal import (
     StepWrite,
     Wait,
 )
-from stagedoor.core.outcome import Dead, Reason
+from stagedoor.core.outcome import Dead, Reason, RetryLater
 from stagedoor.core.tenure import Stream
 from stagedoor.errors import BrokerError, BrokerUnavailable, FlowLimitExceeded, LeaseLost, NameTaken
 from tests.broker.flow_harness import (
@@ -243,6 +243,16 @@ def test_the_same_entry_takes_over_at_once_under_a_new_tenure(broker: Harness) -
     with pytest.raises(LeaseLost):
         calls.record_step(right, done("a"))
     assert theirs.record_step(again.right, done("a")) == Recorded()
+
+
+def test_a_lease_that_was_taken_through_an_entry_that_is_gone_holds_nobody_up(broker: Harness) -> None:
+    worker, calls, claimed, right = started(broker)
+    worker.settle(1, [settled(claimed, RetryLater(0, 2, "an outage"))])
+    worker.promote()
+    again = begun(calls, take_one(worker))
+    assert again.right.epoch == 2
+    with pytest.raises(LeaseLost):
+        calls.record_step(right, done("a"))
 
 
 def test_once_the_lease_has_run_out_another_entry_begins(broker: Harness) -> None:

@@ -26,8 +26,9 @@
 --          acknowledged and deleted: {'busy'} (another pass runs, and looks again before it suspends),
 --          {'ended'}, {'parked'}, {'unknown'}
 -- Invariant: a pass that runs has an entry of its own, pending or in the pool; epochs only grow.
--- Fence: the record's incarnation, consumer and count on the pending list, and the lease: it is free, or was taken
---        through this same entry, whose earlier tenure has then lapsed.
+-- Fence: the record's incarnation, consumer and count on the pending list, and the lease: it is free; or was taken
+--        through this same entry, whose earlier tenure has then lapsed; or through one that is gone by now, for
+--        whoever runs a pass holds its entry.
 -- Cost: O(fields of the call), which are bounded by what a call may keep.
 -- include: _fence.lua
 -- include: _calls.lua
@@ -50,8 +51,8 @@ local state = known[1]
 if not state then return turned_away('unknown') end
 if HAS_ENDED[state] then return turned_away('ended') end
 if state == 'parked' then return turned_away('parked') end
-local held = redis.call('GET', lease)
-if held and string.match(held, '^%S+') ~= place then
+local held = string.match(redis.call('GET', lease) or '', '^%S+')
+if held and held ~= place and is_there(KEYS[1], KEYS[2], held) then
   redis.call('HINCRBY', status, '.wakes', 1)
   return turned_away('busy')
 end
