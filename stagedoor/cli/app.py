@@ -36,6 +36,7 @@ COMMANDS: dict[str, Entry] = {
     "status": Entry("stagedoor.cli.status", "Show what is where: streams, workers, outbox."),
     "dead": Entry("stagedoor.cli.dead", "Look at dead letters, put their jobs back, or drop them."),
     "explain": Entry("stagedoor.cli.explain", "Say where an entry, row, order or token is, and what comes next."),
+    "flow": Entry("stagedoor.cli.flow", "Start calls of flows, look at them, signal, cancel and resume them."),
     "doctor": Entry("stagedoor.cli.doctor", "Check everything that can be wrong; --fix puts right what can be."),
     "record": Entry("stagedoor.cli.record", "Make a fixture of live orders and entries, with invented people."),
     "renderers": Entry("stagedoor.cli.renderers", "List the renderers that are installed, or begin one of your own."),

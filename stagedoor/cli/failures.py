@@ -14,6 +14,7 @@ from stagedoor.errors import (
     BrokerError,
     BrokerUnavailable,
     ConfigurationError,
+    FlowLimitExceeded,
     OrderError,
     RendererError,
 )
@@ -75,7 +76,7 @@ def explain(error: BaseException) -> tuple[list[str], int] | None:
                 advice = "; python -m stagedoor doctor names the key" if "WRONGTYPE" in str(leaf) else ""
                 lines[f"Redis answered something that cannot be worked with: {leaf}{advice}"] = None
                 code = max(code, FAILED)
-            case OrderError() | RendererError():
+            case FlowLimitExceeded() | OrderError() | RendererError():
                 # Bad lines of a file come with a list of their own.
                 lines.update(dict.fromkeys(getattr(leaf, "complaints", (str(leaf),))))
                 code = max(code, FAILED)

@@ -1,0 +1,232 @@
+"""One call as a screen: what it is, what it waits for, and its steps as a timeline. Pure."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import attrs
+from rich.text import Text
+
+from stagedoor.cli.output import facts, safe, table, utc
+from stagedoor.cli.text import printable, span
+from stagedoor.core.history_data import error_of, waiting_for
+from stagedoor.core.journal import CallState, Journal, Kind, Step, StepState
+
+STYLES: Mapping[CallState, str] = {
+    CallState.WAITING: "",
+    CallState.RUNNING: "cyan",
+    CallState.SLEEPING: "",
+    CallState.DONE: "green",
+    CallState.FAILED: "red",
+    CallState.ABORTED: "yellow",
+    CallState.CANCELLED: "yellow",
+    CallState.PARKED: "bold red",
+}
+_MARKS: Mapping[StepState, tuple[str, str]] = {
+    StepState.RUNNING: ("▸", "cyan"),
+    StepState.RETRY: ("↻", "yellow"),
+    StepState.SLEEPING: ("…", "dim"),
+    StepState.WAITING: ("…", "dim"),
+    StepState.DONE: ("✓", "green"),
+    StepState.FAILED: ("✗", "red"),
+}
+BAR = 16
+"""Cells of the timeline: with the other columns, a screen of 80."""
+FIRST, LAST = 10, 50
+"""Steps that are shown of a long history, from its beginning and from its end."""
+MOST_ITEMS = 5
+"""Items of a gather that are named: those that are not done."""
+_LONGEST_VALUE = 200
+
+
+@attrs.frozen(kw_only=True)
+class Stretch:
+    """From when to when something went on, Unix seconds; *ran_s* is how long its last attempt ran."""
+
+    since: float | None
+    until: float | None
+    ran_s: float | None
+
+
+def stretch_of(step: Step, now: float) -> Stretch:
+    """Return when a step went on, as far as its record says; one that is not over lasts until now."""
+    at, since, ran_s = (_number(step.more.get(name)) for name in ("at", "since", "ran_s"))
+    is_over = step.state in {StepState.DONE, StepState.FAILED}
+    if since is None and at is not None:
+        since = at - (ran_s or 0.0) if is_over or step.state is StepState.RETRY else at
+    return Stretch(since=since, until=at if is_over else None if since is None else now, ran_s=ran_s)
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def due_text(due_at: float, now: float) -> str:
+    """Return when something is due, as people say it."""
+    left_s = due_at - now
+    return f"in {span(left_s)}" if left_s >= 0 else f"due since {span(-left_s)}"
+
+
+def screen_of(journal: Journal, *, now: float) -> Iterator[Any]:
+    """Yield the parts of the screen."""
+    state = journal.state
+    yield Text.assemble(
+        (f"Call {journal.call_id}", "bold"), f"  {printable(journal.flow)}  ", (state.value, STYLES[state])
+    )
+    yield facts(_facts(journal, now))
+    yield Text()
+    yield from _timeline(journal, now)
+    error = error_of(journal)
+    if error:
+        yield from (Text(), safe_long(error, "red"))
+    hint = hint_of(journal)
+    if hint:
+        yield from (Text(), Text(f"next: {hint}"))
+
+
+def safe_long(text: str, style: str) -> Text:
+    """Return a long text from elsewhere, not cut before it is read."""
+    return Text(printable(text, 2000), style=style)
+
+
+def _facts(journal: Journal, now: float) -> Iterator[tuple[str, object]]:
+    yield "started", f"{utc(journal.created_at)}, {span(max(0.0, now - journal.created_at))} ago"
+    if journal.ended_at is not None:
+        took = span(max(0.0, journal.ended_at - journal.created_at))
+        yield "ended", f"{utc(journal.ended_at)}, after {took}"
+    due = "" if journal.due_at is None else f", {due_text(journal.due_at, now)}"
+    waits = waiting_for(journal)
+    if waits or due:
+        yield "waits for", waits + due
+    if journal.is_cancel_requested and not journal.state.has_ended:
+        yield "cancel", "was asked for"
+    for name, value in journal.metadata.items():
+        yield printable(name, 40), value
+    for name, letters in journal.mailbox.items():
+        yield "mailbox", f"{len(letters)} × signal {printable(name, 40)!r} not taken yet: {_shown(letters[0])}"
+    outcome = journal.outcome
+    if outcome is not None and outcome.result is not None:
+        yield "result", _shown(outcome.result)
+
+
+def _shown(text: str) -> str:
+    return printable(text, _LONGEST_VALUE)
+
+
+def hint_of(journal: Journal) -> str:
+    """Return the command that somebody may want to give next, empty where there is none."""
+    if journal.state is CallState.PARKED:
+        return f"put right what parked it, then flow resume {journal.call_id}; or flow cancel {journal.call_id}"
+    waited = next((key for key, step in journal.steps.items() if _is_awaited(step)), None)
+    if waited is not None and journal.state is CallState.WAITING:
+        name = journal.steps[waited].more.get("signal", waited)
+        return f"flow signal {journal.call_id} {printable(str(name), 80)!r} VALUE"
+    return ""
+
+
+def _is_awaited(step: Step) -> bool:
+    return step.kind is Kind.SIGNAL and step.state is StepState.WAITING
+
+
+# -- the timeline -------------------------------------------------------------------------
+
+
+def _timeline(journal: Journal, now: float) -> Iterator[Any]:
+    steps = journal.steps
+    rows = [(key, step) for key, step in steps.items() if step.kind is not Kind.ITEM]
+    if not rows:
+        yield Text("no steps yet", style="dim")
+        return
+    scale = _Scale.of(journal, rows, now)
+    made = table("", "", "step", "", "tries", "took", *([""] if scale else []), right=("tries", "took"))
+    for number, (key, step) in enumerate(rows):
+        if FIRST <= number < len(rows) - LAST:
+            if number == FIRST:
+                made.add_row("", "", Text(f"… {len(rows) - FIRST - LAST:,} more", style="dim"))
+            continue
+        made.add_row(*_row(key, step, scale, now))
+        for item, line in _items_of(key, step, steps):
+            made.add_row("", "", item, line)
+    yield made
+
+
+def _row(key: str, step: Step, scale: "_Scale | None", now: float) -> list[Text]:
+    mark, style = _MARKS[step.state]
+    stretch = stretch_of(step, now)
+    tries = f"{step.attempts}" if step.attempts > 1 or step.state is StepState.RETRY else ""
+    told = [
+        Text("" if step.place is None else f"{step.place}", style="dim"),
+        Text(mark, style=style),
+        safe(key),
+        Text.assemble(*_what(step, now)),
+        Text(tries, style="yellow"),
+        Text(_took(step, stretch), style="dim"),
+    ]
+    return [*told, scale.bar(stretch, style)] if scale else told
+
+
+def _what(step: Step, now: float) -> Iterator[tuple[str, str]]:
+    if step.kind is not Kind.STEP:
+        yield f"{step.kind.value} ", "dim"
+    if step.state not in {StepState.DONE, StepState.SLEEPING}:
+        yield step.state.value, _MARKS[step.state][1]
+    if step.due_at is not None and step.state is not StepState.DONE:
+        yield f" {due_text(step.due_at, now)}", "dim"
+    if step.error:
+        yield f" {printable(step.error, 120)}", _MARKS[step.state][1]
+
+
+def _took(step: Step, stretch: Stretch) -> str:
+    if stretch.ran_s is not None:
+        return span(stretch.ran_s)
+    is_waiting = step.kind in {Kind.SLEEP, Kind.SIGNAL, Kind.GATHER}
+    if not is_waiting or stretch.since is None or stretch.until is None or step.state is not StepState.DONE:
+        return ""
+    return span(max(0.0, stretch.until - stretch.since))
+
+
+def _items_of(key: str, gather: Step, steps: Mapping[str, Step]) -> Iterator[tuple[Text, Text]]:
+    """Yield how a gather's items are, and those that are not done."""
+    if gather.kind is not Kind.GATHER:
+        return
+    items = {name: step for name, step in steps.items() if step.kind is Kind.ITEM and _parent_of(name) == key}
+    done = sum(step.state is StepState.DONE for step in items.values())
+    length = gather.more.get("length", len(items))
+    yield Text(f"  {done:,} of {length:,} items", style="dim"), Text()
+    others = [(name, step) for name, step in items.items() if step.state is not StepState.DONE]
+    for name, step in others[:MOST_ITEMS]:
+        mark, style = _MARKS[step.state]
+        said = f"{step.state.value} after {step.attempts} {printable(step.error, 120)}"
+        yield Text.assemble("  ", (mark, style), " ", printable(name, 80)), Text(said, style=style)
+    if len(others) > MOST_ITEMS:
+        yield Text(f"  … {len(others) - MOST_ITEMS:,} more not done", style="dim"), Text()
+
+
+def _parent_of(name: str) -> str:
+    return name.rpartition("/")[0]
+
+
+@attrs.frozen
+class _Scale:
+    """From when to when the bars reach."""
+
+    since: float
+    until: float
+
+    @classmethod
+    def of(cls, journal: Journal, rows: list[tuple[str, Step]], now: float) -> "_Scale | None":
+        """Return the scale of a call, None where its steps have no times."""
+        stretches = [stretch_of(step, now) for _key, step in rows]
+        since = [one.since for one in stretches if one.since is not None]
+        until = [one.until for one in stretches if one.until is not None]
+        if not since or not until:
+            return None
+        return cls(min(*since, journal.starts_at or since[0]), max(until))
+
+    def bar(self, stretch: Stretch, style: str) -> Text:
+        """Return when something went on, as a bar; what took no time to speak of has one cell."""
+        if stretch.since is None or stretch.until is None:
+            return Text()
+        whole = max(self.until - self.since, 1e-9)
+        first = min(BAR - 1, int(BAR * max(0.0, stretch.since - self.since) / whole))
+        cells = max(1, min(BAR - first, round(BAR * (stretch.until - stretch.since) / whole)))
+        return Text.assemble(("·" * first, "dim"), ("■" * cells, style), ("·" * (BAR - first - cells), "dim"))
