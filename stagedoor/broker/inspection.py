@@ -9,7 +9,8 @@ from typing import Any
 
 import attrs
 
-from stagedoor.broker.connection import Link, Script, mapped_errors
+from stagedoor.broker.connection import Link, Script, mapped_errors, sound_reply
+from stagedoor.core.journal import CallState
 from stagedoor.core.keys import GROUP, POOL, Keys, is_worker_name
 from stagedoor.errors import GroupMissing
 
@@ -54,13 +55,14 @@ class WorkerView:
 
 @attrs.frozen(kw_only=True)
 class Overview:
-    """What is where, at one moment of Redis' clock."""
+    """What is where, at one moment of Redis' clock; *calls* has every state of flows' calls."""
 
     stream: StreamView
     critical: StreamView
     delayed: int
     dead: int
     workers: tuple[WorkerView, ...]
+    calls: Mapping[CallState, int] = attrs.field(factory=lambda: dict.fromkeys(CallState, 0))
 
     @property
     def pool(self) -> int:
@@ -113,17 +115,19 @@ class Inspection:
             pipe.time()
             pipe.zcard(self._keys.delayed)
             pipe.xlen(self._keys.dead)
+            pipe.hgetall(self._keys.calls_states)
             for key in (self._keys.stream, self._keys.critical):
                 ask_about_stream(pipe, key)
             answers: list[Any] = [or_none(answer) for answer in pipe.execute(raise_on_error=False)]
         now_ms = milliseconds(answers[0])
-        jobs, critical = (RawStream.of(*answers[at : at + 3]) for at in (3, 6))
+        jobs, critical = (RawStream.of(*answers[at : at + 3]) for at in (4, 7))
         return Overview(
             stream=view_of(jobs, now_ms=now_ms),
             critical=view_of(critical, now_ms=now_ms),
             delayed=answers[1] or 0,
             dead=answers[2] or 0,
             workers=(),
+            calls=counts_of(answers[3] or {}),
         )
 
     def look_for_waiting(self) -> Waiting:
@@ -283,6 +287,17 @@ def worker_of(name: str, record: Mapping[bytes, bytes], *, now_ms: int) -> Worke
         stopping=number("stopping") == 1,
         beat_age_s=max(0, now_ms - number("beat")) / 1000,
     )
+
+
+def counts_of(record: Mapping[bytes, bytes]) -> dict[CallState, int]:
+    """Return how many calls are in each state; every state is there.
+
+    Raises:
+        BrokerError: it is no record of counts.
+    """
+    with sound_reply():
+        known = {name.decode(): int(count) for name, count in record.items()}
+    return {state: max(0, known.get(state.value, 0)) for state in CallState}
 
 
 def entry_number(entry_id: bytes | str) -> EntryNumber:

@@ -11,8 +11,10 @@ from rich.text import Text
 
 from stagedoor.broker.connection import Link, masked
 from stagedoor.broker.inspection import Inspection, Overview, StreamView, WorkerView
+from stagedoor.cli.flow_show import STYLES
 from stagedoor.cli.output import print_json, safe, show, table
 from stagedoor.cli.text import printable, span
+from stagedoor.core.journal import CallState
 from stagedoor.core.keys import Keys
 from stagedoor.errors import BrokerUnavailable, ConfigurationError
 from stagedoor.orders import Backlog, OrderBookUnavailable, Outbox, open_engine
@@ -21,7 +23,7 @@ from stagedoor.settings import Settings
 
 BAR = 8
 """Cells of a worker's bar; with the usual eight slots, one each."""
-FLOW_STATES = ("waiting", "running", "sleeping", "failed", "parked")
+FLOW_STATES = (CallState.WAITING, CallState.RUNNING, CallState.SLEEPING, CallState.FAILED, CallState.PARKED)
 
 
 def look(settings: Settings) -> Overview:
@@ -57,7 +59,7 @@ def data_of(overview: Overview) -> dict[str, Any]:
         "dead": overview.dead,
         "trimmed_unread": overview.trimmed_unread,
         "workers": [attrs.asdict(worker) for worker in overview.workers],
-        "flows": dict.fromkeys(FLOW_STATES, 0),
+        "flows": {state.value: overview.calls[state] for state in FLOW_STATES},
     }
 
 
@@ -72,7 +74,8 @@ def print_screen(overview: Overview, settings: Settings) -> None:
     """Print one screen."""
     backlog = look_at_outbox(settings.orders_url)
     where = Text.assemble(("Stagedoor", "bold"), f"  {settings.namespace} at ", printable(masked(settings.redis_url)))
-    parts: list[Any] = [where, Text(), _queues(overview, backlog), Text(), _workers(overview, settings)]
+    flows = [part for line in _flows(overview) for part in (Text(), line)]
+    parts: list[Any] = [where, Text(), _queues(overview, backlog), *flows, Text(), _workers(overview, settings)]
     remarks = list(remarks_on(overview, settings, backlog=backlog))
     if remarks:
         parts += [Text(), *(Text.assemble(("! ", style), (text, "")) for text, style in remarks)]
@@ -123,6 +126,16 @@ def _workers(overview: Overview, settings: Settings) -> Any:
     return made
 
 
+def _flows(overview: Overview) -> Iterator[Text]:
+    """Yield a line of how many calls are in which state, where there are any."""
+    there = [state for state, count in overview.calls.items() if count]
+    if not there:
+        return
+    words = [(f"{overview.calls[state]:,} {state.value}", STYLES[state]) for state in there]
+    separated = [part for word in words for part in (("  ", ""), word)]
+    yield Text.assemble(("flows", "dim"), *separated)
+
+
 def _bar(worker: WorkerView) -> Text:
     """Return the slots in use as a bar; orphaned ones are red, read-ahead beyond the slots does not show."""
     slots = max(worker.slots, 1)
@@ -150,6 +163,8 @@ def remarks_on(overview: Overview, settings: Settings, *, backlog: Backlog | Non
         yield f"{lost}: lost jobs; find out who trims the stream", "red"
     if overview.dead:
         yield f"{overview.dead:,} dead letters: jobs that were given up, each with its reason: dead list", "red"
+    if parked := overview.calls[CallState.PARKED]:
+        yield f"{parked:,} calls are parked: they wait for somebody: flow list --state parked", "red"
     if backlog is not None and backlog.waiting and (backlog.oldest_age_s or 0) > SLOW_RELAY_S:
         yield f"{backlog.waiting:,} outbox rows wait for a relay: python -m stagedoor relay", "yellow"
     if backlog is not None and backlog.parked:

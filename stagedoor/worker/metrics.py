@@ -33,7 +33,7 @@ from stagedoor.worker.vitals import Vitals
 
 OTHER = "other"
 REMEMBER_S = 5.0
-"""A look takes one call of seven commands: however often somebody scrapes, at most one call in five seconds."""
+"""A look takes one call of ten commands: however often somebody scrapes, at most one call in five seconds."""
 _OUTCOMES = frozenset(outcome.word for outcome in get_args(Outcome))
 _FENCED_AT = frozenset(("settle", "renew", "check"))
 _RUN_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
