@@ -21,7 +21,9 @@ from stagedoor.broker.connection import Link, masked
 from stagedoor.broker.inspection import Inspection
 from stagedoor.broker.losses import Losses
 from stagedoor.broker.redis import DeliverySettings, RedisDeliveries, RedisPublishing
+from stagedoor.broker.redis_calls import RedisCalls
 from stagedoor.cli.context import Shop
+from stagedoor.cli.flow_wiring import call_settings, flow_parts
 from stagedoor.cli.logs import Logs
 from stagedoor.cli.plugins import Plugins, load_plugins
 from stagedoor.core.keys import Keys
@@ -36,7 +38,7 @@ from stagedoor.weather import Weather
 from stagedoor.worker import ExitCode, StopRequest, WorkerSettings, run_worker
 from stagedoor.worker.identity import current_identity, is_provably_gone
 from stagedoor.worker.lookout import Lookout
-from stagedoor.worker.supervisor import watch_signals
+from stagedoor.worker.stopping import watch_signals
 from stagedoor.worker.vitals import Vitals
 from stagedoor.worker.wakeups import keep_hearing
 
@@ -162,16 +164,23 @@ async def serve_worker(equipment: Equipment, *, with_relay: bool = False, stop: 
     async with _signals(stop, settings.grace_s):
         try:
             with watched(equipment) as watch:
+                flows = flow_parts(
+                    equipment.plugins.flows,
+                    RedisCalls(link, keys, settings=call_settings(settings), owner=deliveries),
+                    settings=settings,
+                    make_context=_shop(equipment, watch.rendered).make_context,
+                )
                 code = await run_worker(
                     deliveries,
                     settings=WorkerSettings.of(settings),
                     identity=current_identity(),
-                    handlers=equipment.plugins.handlers,
-                    make_context=_shop(equipment, watch.rendered).make_context,
+                    handlers={**equipment.plugins.handlers, **flows.handlers},
+                    make_context=flows.make_context,
                     stop=stop,
                     events=events,
                     check_server=link.check_server,
                     companions=companions,
+                    chores=flows.chores,
                     vitals=watch.vitals,
                 )
         finally:
@@ -204,7 +213,7 @@ def watched(equipment: Equipment) -> Iterator[Watch]:
 
     keys = Keys(settings.namespace)
     metrics = Metrics(
-        kinds=equipment.plugins.handlers,
+        kinds=[*equipment.plugins.handlers, *equipment.plugins.flows],
         renderers=[item.name for item in equipment.plugins.registry.installed],
         vitals=vitals,
         look=Inspection(equipment.link, keys).look_at_queues,
