@@ -128,12 +128,12 @@ class Run:
             self.stop_with(Changed(error))
 
     def _check_caller(self, key: str) -> None:
-        if self._is_closed:
-            raise FlowMisused(f"{key!r}: the pass is over; a call must not be kept after its function has ended")
         if threading.get_ident() != self._thread:
             raise FlowMisused(f"{key!r}: called from another thread, or from an item of a gather")
         if self._inside is not None:
             raise FlowMisused(f"{key!r}: called inside {self._inside!r}; a step cannot have steps of its own")
+        if self._is_closed:
+            raise FlowMisused(f"{key!r}: the pass is over; a call must not be kept after its function has ended")
 
     def interrupt(self) -> None:
         """Return if the call may do something new.
@@ -152,7 +152,9 @@ class Run:
 
     def interruption(self) -> type[CallCancelled] | type[CallTimeout] | None:
         """Return what `interrupt` would raise; may be asked in any thread."""
-        if self.interrupted is not None or self.is_past_outcome:
+        if self.is_past_outcome:
+            return None
+        if self.interrupted is not None:
             return self.interrupted
         if self._is_cancelled or self.live.is_cancel_requested:
             return CallCancelled
