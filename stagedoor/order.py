@@ -42,7 +42,7 @@ class Position:
 
     *amount_minor* counts the currency's smallest unit (cents for EUR, yen for
     JPY); 0 is free. *addon_to* is the id of the position that this one extends.
-    *version* is the order version that last changed this position.
+    *version* is the order version that last changed this position, or had its ticket drawn again.
     """
 
     id: int

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from stagedoor.errors import InvalidRequest
-from stagedoor.rendering.api import Event, Order, Position, Seat
+from stagedoor.rendering.api import Event, Order, Position, RenderRequest, Seat
 from stagedoor_renderers.values import Language, Values, utc_offset
 
 SEPARATOR = " · "
@@ -62,6 +62,7 @@ class Teller:
     _positions: Mapping[int, Position]
     _addons: Mapping[int, Sequence[Position]]
     _numbers: Mapping[int, int]
+    _total: int
 
     @classmethod
     def of(cls, order: Order, language: Language) -> "Teller":
@@ -77,7 +78,17 @@ class Teller:
             positions={position.id: position for position in order.positions},
             addons=addons,
             numbers={position.id: number for number, position in enumerate(placed, start=1)},
+            total=len(placed),
         )
+
+    @classmethod
+    def of_request(cls, request: RenderRequest, language: Language) -> "Teller":
+        """Prepare what *request* asks for; its one position is numbered as the request says, if it does."""
+        teller = cls.of(request.order, language)
+        if request.position is None or request.total is None:
+            return teller
+        numbers = {} if request.number is None else {request.position.id: request.number}
+        return attrs.evolve(teller, numbers=numbers, total=request.total)
 
     def position(self, position: Position) -> Content:
         """Return all fields of *position* that are not the event's.
@@ -135,7 +146,7 @@ class Teller:
         return SEPARATOR.join(word for word in (line[1].category, line[1].holder) if word) if len(line) > 1 else ""
 
     def _number_fields(self, position: Position) -> Content:
-        number, total = self._numbers.get(position.id), len(self._numbers)
+        number, total = self._numbers.get(position.id), self._total
         if number is None:
             return {"ticket_of": "", "number": ""}
         words = self.language.word("ticket_of").format(number=number, total=total)

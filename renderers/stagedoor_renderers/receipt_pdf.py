@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import attrs
 
+from stagedoor.errors import InvalidRequest
 from stagedoor.rendering.api import Check, Position, RenderRequest
 from stagedoor_renderers import probe
 from stagedoor_renderers.draw import prepared
@@ -51,6 +52,8 @@ class ReceiptPdf:
         Raises:
             InvalidRequest: the order cannot be drawn; names the field.
         """
+        if request.total is not None:
+            raise InvalidRequest("position: a receipt is of the whole order; ask for it without a position")
         stock = self._loaded()
         order = checked(request)
         language = stock.values.language(request.locale or order.locale)

@@ -41,7 +41,7 @@ def told(request: RenderRequest, values: Values, *, sign: Sign = plain_token) ->
     order = checked(request)
     language = values.language(request.locale or order.locale)
     shared = event_content(order.event, language, values)
-    teller = Teller.of(order, language)
+    teller = Teller.of_request(request, language)
     tickets = tuple(
         (position, clean({**shared, **teller.position(position), "token": sign(order, position)}))
         for position in wanted_positions(request)

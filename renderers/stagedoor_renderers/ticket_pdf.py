@@ -144,7 +144,7 @@ class TicketPdf:
 
     def _contents(self, request: RenderRequest, language: Language, stock: Stock) -> Iterator[Prepared]:
         event = stock.event(request.order.event, language)
-        teller = Teller.of(request.order, language)
+        teller = Teller.of_request(request, language)
         for position in wanted_positions(request):
             own = prepared({**teller.position(position), "token": self.sign(request.order, position)}, stock.faces)
             yield Prepared(fields={**event.fields, **own.fields}, notes=event.notes + own.notes)

@@ -14,9 +14,10 @@ import trio
 from stagedoor.core.job import Job
 from stagedoor.order import Order, Position
 from stagedoor.orders import OrderBook
-from stagedoor.rendering.api import Rendered, RenderRequest
+from stagedoor.rendering.api import Rendered
 from stagedoor.rendering.key import content_key
 from stagedoor.rendering.pool import RenderPool
+from stagedoor.rendering.view import request_for
 from stagedoor.worker import HeldDelivery
 
 
@@ -81,7 +82,7 @@ class _Common:
             RendererNotFound: nothing of that name is installed.
         """
         renderer = self._shop.pool.registry.get(name)
-        return content_key(_request(order, position), renderer), renderer.suffix, renderer.content_type
+        return content_key(request_for(order, position), renderer), renderer.suffix, renderer.content_type
 
 
 class Context(_Common):
@@ -102,7 +103,7 @@ class Context(_Common):
             LeaseLost: somebody else has the entry.
             JobTimeout: the kind's timeout has passed.
         """
-        return self._shop.pool.render(name, _request(order, position), check=self._held.check)
+        return self._shop.pool.render(name, request_for(order, position), check=self._held.check)
 
 
 class AsyncContext(_Common):
@@ -115,7 +116,7 @@ class AsyncContext(_Common):
 
     async def render(self, name: str, order: Order, position: Position | None = None) -> Rendered:
         """As `Context.render`; runs in a thread under the limit of renders."""
-        return await self._shop.pool.render_async(name, _request(order, position), check=self._held.check)
+        return await self._shop.pool.render_async(name, request_for(order, position), check=self._held.check)
 
 
 class InThreads:
@@ -141,7 +142,3 @@ class InThreads:
             return await trio.to_thread.run_sync(functools.partial(method, *args, **kwargs), limiter=self._limiter)
 
         return call
-
-
-def _request(order: Order, position: Position | None) -> RenderRequest:
-    return RenderRequest(order=order, position=position, locale=order.locale)

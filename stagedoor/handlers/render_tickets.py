@@ -1,11 +1,17 @@
 """Make the tickets of an order, for the version that it has now."""
 
+import functools
+from collections.abc import Mapping
+from typing import Literal
+
+import attrs
+
 from stagedoor.core.handler import handler
 from stagedoor.errors import InvalidRequest, Permanent
 from stagedoor.handlers.api import Context, Job
 from stagedoor.handlers.refund_order import read_order, withdraw_tickets
 from stagedoor.order import Order, Position
-from stagedoor.orders import NewTicket
+from stagedoor.orders import NewTicket, Ticket
 
 
 @handler("render_tickets")
@@ -15,6 +21,8 @@ def render_tickets(job: Job, ctx: Context) -> None:
     Read the order; render what is not there yet; write the files; commit on the
     condition that the order is still at that version. A commit that is refused
     publishes nothing: what made the order change has an outbox row of its own.
+    A position whose content key is that of its valid ticket is not drawn again:
+    the file goes on under the new version's name.
 
     Raises:
         Permanent: there is no such order, or it can never be drawn.
@@ -29,12 +37,22 @@ def render_tickets(job: Job, ctx: Context) -> None:
     if order.status == "refunded":
         withdraw_tickets(order, ctx)
         return
+    issue_tickets(order, ctx)
+
+
+def issue_tickets(order: Order, ctx: Context) -> Literal["issued", "present", "outdated"]:
+    """Issue the tickets of a placed order for the version that it was read at, unless they are there already.
+
+    Returns:
+        What became of it; ``outdated`` says that the order has gone on, and nothing was published.
+    """
     state = ctx.orders.issue_state(order)
     if state == "issued":
         ctx.orders.store.tidy(order)
         ctx.log.debug("tickets_present", order_id=order.order_id, version=order.version)
-        return
-    files = [_write_ticket(order, position, ctx=ctx) for position in order.placed_positions]
+        return "present"
+    desk = Desk(order=order, ctx=ctx)
+    files = [desk.ticket(position) for position in order.placed_positions]
     ctx.orders.store.make_durable(file.path for file in files)
     ctx.check()
     # A damaged version was committed before: its rows are replaced, on the same condition otherwise.
@@ -42,23 +60,59 @@ def render_tickets(job: Job, ctx: Context) -> None:
     # A refused commit says that the order has gone on; what it is now decides which files are over.
     ctx.orders.store.tidy(order if committed else ctx.orders.get(order.order_id))
     event = "tickets_issued" if committed else "tickets_outdated"
-    ctx.log.debug(event, order_id=order.order_id, version=order.version, tickets=len(files))
+    carried = {"carried": desk.carried} if desk.carried else {}
+    ctx.log.debug(event, order_id=order.order_id, version=order.version, tickets=len(files), **carried)
+    return "issued" if committed else "outdated"
 
 
-def _write_ticket(order: Order, position: Position, *, ctx: Context) -> NewTicket:
-    """Make sure that the position's file is there; one that a crashed attempt has written is taken as it is."""
-    key, suffix, content_type = ctx.content_key(ctx.ticket_renderer, order, position)
-    path = ctx.orders.store.path(order.order_id, position.id, version=order.version, key=key, suffix=suffix)
-    if not ctx.orders.store.is_present(path):
-        ctx.check()
+@attrs.define
+class Desk:
+    """Where the tickets of one version of an order are made; *carried* counts those that stay as they were."""
+
+    order: Order
+    ctx: Context
+    carried: int = 0
+
+    def ticket(self, position: Position) -> NewTicket:
+        """Make sure that the position's file is there; one that a crashed attempt has written is taken as it is."""
+        order, ctx = self.order, self.ctx
+        key, suffix, content_type = ctx.content_key(ctx.ticket_renderer, order, position)
+        path = ctx.orders.store.path(order.order_id, position.id, version=order.version, key=key, suffix=suffix)
+        if not ctx.orders.store.is_present(path):
+            ctx.check()
+            if self._carry(position, path, key):
+                self.carried += 1
+            else:
+                self._draw(position, path)
+        return NewTicket(position_id=position.id, path=path, content_key=key, content_type=content_type)
+
+    def _carry(self, position: Position, path: str, key: str) -> bool:
+        """Take the position's ticket of an earlier version if it is what would be drawn now."""
+        earlier = self._earlier.get(position.id)
+        if earlier is None or earlier.content_key != key or earlier.path == path:
+            return False
+        store = self.ctx.orders.store
+        return store.is_present(earlier.path) and store.carry(earlier.path, path)
+
+    def _draw(self, position: Position, path: str) -> None:
+        ctx = self.ctx
         try:
-            rendered = ctx.render(ctx.ticket_renderer, order, position)
+            rendered = ctx.render(ctx.ticket_renderer, self.order, position)
         except InvalidRequest as error:
             raise Permanent(str(error)) from error
         if rendered.notes:
             # Fields and code points, never what somebody is called: whoever runs the shop should know of such tickets.
             ctx.log.warning(
-                "ticket_incomplete", order_id=order.order_id, position_id=position.id, notes="; ".join(rendered.notes)
+                "ticket_incomplete",
+                order_id=self.order.order_id,
+                position_id=position.id,
+                notes="; ".join(rendered.notes),
             )
         ctx.orders.store.write(path, rendered.content)
-    return NewTicket(position_id=position.id, path=path, content_key=key, content_type=content_type)
+
+    @functools.cached_property
+    def _earlier(self) -> Mapping[int, Ticket]:
+        """The valid tickets by position: what becomes void when this version is committed."""
+        if self.order.version == 1:
+            return {}
+        return {ticket.position_id: ticket for ticket in self.ctx.orders.valid_tickets(self.order.order_id)}

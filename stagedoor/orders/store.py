@@ -129,6 +129,41 @@ class TicketStore:
                 temporary.unlink()
             raise
 
+    def carry(self, path: str, to: str) -> bool:
+        """Give a ticket that stays as it is the name of its order's next version, and return whether it was there.
+
+        Both names are one file, until `tidy` removes the earlier one: nothing of a
+        ticket file is ever changed in its place.
+
+        Raises:
+            OSError: the file system would not.
+
+        **Durability**: as `write`. Safe to repeat, also by several processes at once.
+        """
+        target = self.file(to)
+        temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
+        try:
+            temporary.hardlink_to(self.file(path))
+        except FileNotFoundError:
+            return False
+        except OSError:
+            # Not every file system has hard links, and some have few of them.
+            return self._copy(path, to)
+        try:
+            temporary.replace(target)
+        finally:
+            # Where both names were one file already, the move was none and has left the temporary one.
+            temporary.unlink(missing_ok=True)
+        return True
+
+    def _copy(self, path: str, to: str) -> bool:
+        try:
+            content = self.read(path)
+        except FileNotFoundError:
+            return False
+        self.write(to, content)
+        return True
+
     def make_durable(self, paths: Iterable[str]) -> None:
         """Return once the names of these files are on disk, whoever wrote them.
 

@@ -41,12 +41,19 @@ Check = Callable[[], None]
 
 @attrs.frozen(kw_only=True)
 class RenderRequest:
-    """One thing to draw: *position* is None when the whole order is wanted."""
+    """One thing to draw: *position* is None when the whole order is wanted.
+
+    What handlers ask for of one position has the order as that position sees it, without
+    the rest (see `stagedoor.rendering.view`); then *number* of *total* is the ticket's place
+    in its order, which is no longer to be counted. Elsewhere both are None.
+    """
 
     order: Order
     position: Position | None = None
     layout: str | None = None
     locale: str = "en"
+    number: int | None = None
+    total: int | None = None
 
 
 @attrs.frozen(kw_only=True)

@@ -110,7 +110,7 @@ def broken(book: OrderBook, order_id: int) -> list[str]:
 
 
 class SteppedStore(TicketStore):
-    """A store that stops before each write and each removal."""
+    """A store that stops before each write, each carrying over and each removal."""
 
     def __init__(self, plain: TicketStore, pause: Pause) -> None:
         self.__dict__.update(plain.__dict__)
@@ -119,6 +119,10 @@ class SteppedStore(TicketStore):
     def write(self, path: str, content: bytes) -> None:
         self._pause("write")
         super().write(path, content)
+
+    def carry(self, path: str, to: str) -> bool:
+        self._pause("carry")
+        return super().carry(path, to)
 
     def remove(self, path: str) -> bool:
         self._pause("remove")
@@ -140,6 +144,10 @@ class SteppedBook(OrderBook):
     def issue_state(self, order: Order) -> IssueState:
         self._pause("look")
         return super().issue_state(order)
+
+    def valid_tickets(self, order_id: int) -> tuple[Ticket, ...]:
+        self._pause("earlier")
+        return super().valid_tickets(order_id)
 
     def commit_tickets(self, order: Order, files: Sequence[NewTicket], *, replace: bool = False) -> bool:
         self._pause("commit")
@@ -210,7 +218,10 @@ _INDEPENDENT = frozenset(
     for pair in (
         ("get",),
         ("look",),
+        ("earlier",),
         ("get", "look"),
+        ("get", "earlier"),
+        ("look", "earlier"),
         ("write",),
         ("remove",),
         ("act", "write"),

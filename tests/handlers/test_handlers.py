@@ -7,7 +7,8 @@ from stagedoor.errors import InvalidRequest, LeaseLost, Permanent
 from stagedoor.handlers.refund_order import refund_order
 from stagedoor.handlers.render_tickets import render_tickets
 from stagedoor.order import Order
-from stagedoor.orders import OrderBook, RefundPosition, Rename, RotateToken, TicketFileMissing
+from stagedoor.orders import OrderBook, RefundPosition, Rename, Reseat, RotateToken, TicketFileMissing
+from stagedoor.orders.changes import Change
 from tests.handlers.support import FakeContext, FakeJob, broken, run
 from tests.orders.support import order_data
 
@@ -109,6 +110,49 @@ def test_a_change_replaces_the_tickets_and_says_why(book: OrderBook) -> None:
     ]
     assert len(list(book.store.files())) == 2
     assert broken(book, order.order_id) == []
+
+
+def numbers_of(book: OrderBook, order_id: int) -> dict[int, int]:
+    """The number of the file system's file behind each valid ticket."""
+    valid = [ticket for ticket in book.tickets(order_id) if ticket.state == "valid"]
+    return {ticket.position_id: book.store.file(ticket.path).stat().st_ino for ticket in valid}
+
+
+@pytest.mark.parametrize("change", [RotateToken(2), Rename(2, "Ada"), Reseat(2, None)])
+def test_a_change_of_one_position_draws_one_ticket_and_carries_the_others_over(change: Change, book: OrderBook) -> None:
+    order = book.place(order_data(positions=4))
+    run(book, RENDER, order.order_id)
+    before = numbers_of(book, order.order_id)
+    book.change(order.order_id, change)
+    context = run(book, RENDER, order.order_id)
+    assert context.rendered == [(2, 2)]
+    assert context.log.events[-1][1] == {"order_id": order.order_id, "version": 2, "tickets": 4, "carried": 3}
+    after = numbers_of(book, order.order_id)
+    assert {number for number in before if before[number] == after[number]} == {1, 3, 4}
+    assert broken(book, order.order_id) == []
+
+
+def test_a_reissue_draws_every_ticket_again(book: OrderBook) -> None:
+    """It is what helps where a file is there and is not what it should be."""
+    order = book.place(order_data(positions=2))
+    run(book, RENDER, order.order_id)
+    [first, _] = book.tickets(order.order_id)
+    book.store.file(first.path).write_bytes(b"no ticket")
+    book.reissue(order.order_id)
+    assert run(book, RENDER, order.order_id).rendered == [(2, 1), (2, 2)]
+    assert broken(book, order.order_id) == []
+
+
+def test_a_ticket_is_drawn_when_its_earlier_file_is_lost_or_of_another_renderer(book: OrderBook) -> None:
+    order = book.place(order_data(positions=3))
+    run(book, RENDER, order.order_id)
+    book.store.remove(book.tickets(order.order_id)[2].path)
+    book.change(order.order_id, RotateToken(1))
+    assert run(book, RENDER, order.order_id).rendered == [(2, 1), (2, 3)]
+    book.change(order.order_id, RotateToken(1))
+    context = FakeContext(book, build="2")
+    render(book, order.order_id, context)
+    assert context.rendered == [(3, 1), (3, 2), (3, 3)]
 
 
 def test_an_order_whose_positions_are_all_refunded_keeps_no_ticket(book: OrderBook) -> None:

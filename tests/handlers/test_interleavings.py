@@ -160,6 +160,39 @@ SCENES = {
         owed=(RENDER,),
         positions=2,
     ),
+    "one position changed, the other carried over, by two at once": Scene(
+        issued_and_changed,
+        lambda book, order: [delivery(book, RENDER, order), delivery(book, RENDER, order)],
+        positions=2,
+    ),
+    "one position carried over while the other changes again": Scene(
+        issued_and_changed,
+        lambda book, order: [
+            delivery(book, RENDER, order),
+            shop(rename(book, order), then=delivery(book, RENDER, order)),
+        ],
+        positions=2,
+    ),
+    "one position carried over around a refund": Scene(
+        issued_and_changed,
+        lambda book, order: [
+            delivery(book, RENDER, order),
+            shop(lambda: book.refund(order), then=delivery(book, REFUND, order)),
+        ],
+        positions=2,
+    ),
+    **{
+        f"a crash after {steps} steps of one that carries a position over, changed around it": Scene(
+            issued_and_changed,
+            lambda book, order, steps=steps: [  # type: ignore[misc]  # binds the loop's value
+                crashing(delivery(book, RENDER, order), after=steps),
+                shop(lambda: book.change(order, Rename(1, "Ada"))),
+            ],
+            owed=(RENDER,),
+            positions=2,
+        )
+        for steps in range(4, 8)
+    },
     "a lost file made again by two at once": Scene(
         issued_and_damaged, lambda book, order: [delivery(book, RENDER, order), delivery(book, RENDER, order)]
     ),

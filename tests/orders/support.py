@@ -65,8 +65,8 @@ class Clock:
 
 
 def content_of(order: Order, position: Position) -> bytes:
-    """Return what stands for the PDF of a ticket: it tells version, holder and token apart."""
-    return f"{order.order_id} {order.version} {position.id} {position.holder} {position.token}".encode()
+    """Return what stands for the PDF of a ticket: it tells the position's version, holder and token apart."""
+    return f"{order.order_id} {position.version} {position.id} {position.holder} {position.token}".encode()
 
 
 def write_tickets(book: OrderBook, order: Order, *, key: str = "k1") -> list[NewTicket]:

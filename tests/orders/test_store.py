@@ -171,3 +171,29 @@ def test_removing_what_is_not_there_says_so(store: TicketStore) -> None:
     assert not store.remove(path)
     store.write(path, b"x")
     assert store.remove(path)
+
+
+def test_a_ticket_is_carried_to_its_next_version(tmp_path: Path) -> None:
+    store = TicketStore(tmp_path, book_id="b00k")
+    old, new = (store.path(7, 1, version=version, key="k", suffix=".pdf") for version in (1, 2))
+    assert not store.carry(old, new)
+    store.write(old, b"ticket")
+    assert store.carry(old, new)
+    assert store.carry(old, new), "safe to repeat"
+    store.remove(old)
+    assert store.read(new) == b"ticket"
+    assert list(store.files()) == [new]
+    assert [path.name for path in store.file(new).parent.iterdir()] == [Path(new).name]
+
+
+def test_a_ticket_is_copied_where_there_are_no_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    store = TicketStore(tmp_path, book_id="b00k")
+    old, new = (store.path(7, 1, version=version, key="k", suffix=".pdf") for version in (1, 2))
+    assert not store.carry(old, new)
+    store.write(old, b"ticket")
+    assert store.carry(old, new)
+    assert store.read(new) == b"ticket"
