@@ -75,9 +75,18 @@ class OrderBook:
         outbox: what the relay needs.
     """
 
-    def __init__(self, database: Database, *, book_id: str, store: TicketStore, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        database: Database,
+        *,
+        book_id: str,
+        store: TicketStore,
+        clock: Callable[[], float],
+        issued_by: str = RENDER,
+    ) -> None:
         self._database = database
         self._clock = clock
+        self._issued_by = issued_by
         self.store = store
         self.outbox = Outbox(database, book_id=book_id, clock=clock)
 
@@ -89,6 +98,7 @@ class OrderBook:
         tickets_dir: Path,
         clock: Callable[[], float] = time.time,
         busy_timeout_s: float = 30.0,
+        issued_by: str = RENDER,
     ) -> Self:
         """Open an order book, and make its tables and its folder if they are not there.
 
@@ -99,6 +109,8 @@ class OrderBook:
             tickets_dir: the folder for ticket files; all hosts of one book share it.
             clock: gives the time in seconds since the epoch.
             busy_timeout_s: how long a SQLite writer waits for another one, in seconds.
+            issued_by: the kind of the outbox rows that have tickets made: a handler's, or the name
+                of a flow such as ``fulfil-order``.
 
         Raises:
             ConfigurationError: the address, its driver, the database or the folder will not do.
@@ -110,7 +122,7 @@ class OrderBook:
         except BaseException:
             database.close()
             raise
-        return cls(database, book_id=book_id, store=store, clock=clock)
+        return cls(database, book_id=book_id, store=store, clock=clock, issued_by=issued_by)
 
     def close(self) -> None:
         """Close the connections to the database; one that a call still has out, when that call is over."""
@@ -202,7 +214,7 @@ class OrderBook:
             for place, position in enumerate(after.positions):
                 if position != before.positions[place]:
                     _write_position(connection, order_id, place, position)
-            connection.execute(outbox_table.insert(), origin.row(RENDER, order_id))
+            connection.execute(outbox_table.insert(), origin.row(self._issued_by, order_id))
         return after
 
     def reissue(self, order_id: int, *, request_id: str = "", trace: str = "") -> Order:
@@ -220,7 +232,7 @@ class OrderBook:
         with self._database.write() as connection:
             _raise_version(connection, order_id, changed_at=origin.now)
             connection.execute(_RENEW_POSITIONS, {"order": order_id})
-            connection.execute(outbox_table.insert(), origin.row(RENDER, order_id))
+            connection.execute(outbox_table.insert(), origin.row(self._issued_by, order_id))
             return _read_order(connection, order_id)
 
     def get(self, order_id: int) -> Order:
@@ -354,7 +366,7 @@ class OrderBook:
 
     def _origin(self, request_id: str, trace: str) -> _Origin:
         origin = _Origin(request_id=request_id, trace=trace, now=self._clock())
-        origin.row(RENDER, 1)  # refuses bad texts before anything is begun
+        origin.row(self._issued_by, 1)  # refuses bad texts before anything is begun
         return origin
 
     def _place(self, batch: Sequence[NewOrder], origin: _Origin) -> list[Order]:
@@ -362,7 +374,7 @@ class OrderBook:
         for attempt in range(1, _ID_ATTEMPTS + 1):
             try:
                 with self._database.write() as connection:
-                    return _insert(connection, batch, origin)
+                    return _insert(connection, batch, origin, issued_by=self._issued_by)
             except IntegrityError:
                 self._refuse_taken(given)
                 if attempt == _ID_ATTEMPTS or self._database.is_sqlite or len(given) == len(batch):
@@ -400,7 +412,7 @@ def _accepted(order_data: Iterable[Mapping[str, Any] | NewOrder]) -> Iterator[Ne
             raise InvalidOrder(f"order {count} of the sequence: {error}") from None
 
 
-def _insert(connection: Connection, batch: Sequence[NewOrder], origin: _Origin) -> list[Order]:
+def _insert(connection: Connection, batch: Sequence[NewOrder], origin: _Origin, *, issued_by: str) -> list[Order]:
     """Insert orders, positions and outbox rows of a batch; the first statement writes."""
     ids = _insert_orders(connection, batch, origin.now)
     result = [placed(new, order_id) for new, order_id in zip(batch, ids, strict=True)]
@@ -408,7 +420,7 @@ def _insert(connection: Connection, batch: Sequence[NewOrder], origin: _Origin) 
         positions_table.insert(),
         [position_row(order.order_id, place, each) for order in result for place, each in enumerate(order.positions)],
     )
-    connection.execute(outbox_table.insert(), [origin.row(RENDER, order.order_id) for order in result])
+    connection.execute(outbox_table.insert(), [origin.row(issued_by, order.order_id) for order in result])
     return result
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from stagedoor.errors import ConfigurationError
-from stagedoor.orders import OrderBook, OrderBookUnavailable
+from stagedoor.errors import ConfigurationError, InvalidOrder
+from stagedoor.orders import OrderBook, OrderBookUnavailable, RefundPosition
 from stagedoor.orders.engine import open_engine
 from tests.orders.support import Postgres, order_data
 
@@ -179,3 +179,19 @@ def test_errors_of_the_database_do_not_quote_people(book: OrderBook) -> None:
     with pytest.raises(sa.exc.IntegrityError) as caught, book._database.write() as connection:
         connection.execute(sa.text("INSERT INTO book (key, value) VALUES ('id', :name)"), {"name": "Šimková"})
     assert "imkov" not in str(caught.value)
+
+
+def test_the_shop_decides_what_has_its_tickets_made(url: str, folder: Path) -> None:
+    with OrderBook.open(url, tickets_dir=folder / "tickets", issued_by="fulfil-order") as book:
+        order_id = book.place(order_data(positions=2)).order_id
+        book.change(order_id, RefundPosition(1))
+        book.reissue(order_id)
+        book.refund(order_id)
+        assert [row.kind for row in book.outbox.pending()] == [*["fulfil-order"] * 3, "refund_order"]
+
+
+def test_a_kind_that_none_can_have_is_refused_before_anything_is_placed(url: str, folder: Path) -> None:
+    with OrderBook.open(url, tickets_dir=folder / "tickets", issued_by="two words") as book:
+        with pytest.raises(InvalidOrder, match="kind"):
+            book.place(order_data())
+        assert book.summary().orders_placed == 0
