@@ -10,15 +10,19 @@ from typing import Any
 import attrs
 
 from stagedoor.broker.connection import Link, Script, mapped_errors, send
-from stagedoor.broker.inspection import WorkerView, or_none, worker_of
+from stagedoor.broker.inspection import WorkerView, milliseconds, or_none, worker_of
 from stagedoor.core.keys import GROUP, Keys, is_worker_name
 from stagedoor.core.tenure import Stream
 
 PAGE = 500
 MOST_DELAYED = 100_000
 """Delayed jobs that are looked at; a checkup must end."""
-LATEST_MS = 367 * 24 * 3600 * 1000
-"""Nobody of ours delays a job for longer than a year; a score past that is none of ours."""
+LATEST_MS = 11 * 366 * 24 * 3600 * 1000
+"""No flow sleeps for longer than ten years, and no job is delayed for longer; a score past that is none of ours."""
+MOST_CALLS = 20_000
+"""Calls that are looked at, those first whose turn comes first."""
+OVERDUE_MS = 180_000
+"""A live worker looks after a call within a minute of its time; this late, none does."""
 
 
 @attrs.frozen(kw_only=True)
@@ -46,6 +50,29 @@ class DelayedView:
 
 
 @attrs.frozen(kw_only=True)
+class ParkedCall:
+    """A call that stands still until somebody resumes it, and why."""
+
+    call_id: str
+    flow: str
+    reason: str
+    error: str
+
+
+@attrs.frozen(kw_only=True)
+class CallsView:
+    """What is wrong with the calls of flows.
+
+    *overdue* counts those whose turn to be looked after is long past, and *timerless* are asleep, or wait with
+    a time limit, without a timer.
+    """
+
+    overdue: int = 0
+    timerless: tuple[str, ...] = ()
+    parked: tuple[ParkedCall, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
 class Examination:
     """What a checkup has found; *wrong_types* maps a key to the type it has and the one it must have."""
 
@@ -55,6 +82,7 @@ class Examination:
     delayed: DelayedView
     memory_used: int
     memory_limit: int
+    calls: CallsView = CallsView()
 
 
 class Checkup:
@@ -80,6 +108,7 @@ class Checkup:
         with mapped_errors():
             info: dict[str, Any] = self._client.info("memory")
         has_delayed = not {self._keys.delayed, self._keys.delayed_body} & wrong.keys()
+        keys_of_calls = {self._keys.calls, self._keys.delayed}
         return Examination(
             wrong_types=wrong,
             groupless=tuple(stream for stream, rows in groups.items() if rows is None),
@@ -87,6 +116,7 @@ class Checkup:
             delayed=self._delayed() if has_delayed else DelayedView(),
             memory_used=int(info.get("used_memory", 0)),
             memory_limit=int(info.get("maxmemory", 0)),
+            calls=self._calls() if keys_of_calls.isdisjoint(wrong) else CallsView(),
         )
 
     @property
@@ -103,6 +133,8 @@ class Checkup:
             keys.delayed_body: "hash",
             keys.crashes: "hash",
             keys.trimmed: "hash",
+            keys.calls: "zset",
+            keys.calls_states: "hash",
         }
         with mapped_errors(), self._client.pipeline(transaction=False) as pipe:
             for key in expected:
@@ -198,6 +230,55 @@ class Checkup:
             if cursor == 0 or seen >= MOST_DELAYED:
                 return
 
+    # -- calls of flows -------------------------------------------------------------------
+
+    def _calls(self) -> CallsView:
+        now_ms = self._now_ms()
+        with mapped_errors():
+            overdue = int(self._client.zcount(self._keys.calls, "-inf", now_ms - OVERDUE_MS))
+        timerless: list[str] = []
+        parked: list[ParkedCall] = []
+        for call_id, record, has_timer in self._call_records():
+            state, flow, due, queued, reason, error = record
+            if state == "parked":
+                parked.append(ParkedCall(call_id=call_id, flow=flow, reason=reason, error=error))
+            # What is due now may be under way into its stream.
+            if state in {"sleeping", "waiting"} and not (queued or has_timer) and due.isdigit() and int(due) > now_ms:
+                timerless.append(call_id)
+        return CallsView(
+            overdue=overdue,
+            timerless=tuple(call_id for call_id in timerless if self._is_timerless(call_id)),
+            parked=tuple(parked),
+        )
+
+    def _now_ms(self) -> int:
+        with mapped_errors():
+            return milliseconds(self._client.time())
+
+    def _call_records(self) -> Iterator[tuple[str, list[str], bool]]:
+        """Yield some fields of each call, and whether it has a timer; pages are of one moment, the whole is not."""
+        for start in range(0, MOST_CALLS, PAGE):
+            with mapped_errors():
+                page: list[bytes] = self._client.zrange(self._keys.calls, start, start + PAGE - 1)
+            if not page:
+                return
+            ids = [member.decode("utf-8", "replace") for member in page]
+            with mapped_errors(), self._client.pipeline(transaction=True) as pipe:
+                for call_id in ids:
+                    pipe.hmget(self._keys.call_status(call_id), _CALL_FIELDS)
+                    pipe.zscore(self._keys.delayed, timer_of(call_id))
+                answers = [or_none(answer) for answer in pipe.execute(raise_on_error=False)]
+            for call_id, row, timer in zip(ids, answers[::2], answers[1::2], strict=True):
+                yield call_id, [(value or b"").decode("utf-8", "replace") for value in row], timer is not None
+
+    def _is_timerless(self, call_id: str) -> bool:
+        """Look again at one call: it may have gone on while the others were looked at."""
+        with mapped_errors(), self._client.pipeline(transaction=True) as pipe:
+            pipe.hmget(self._keys.call_status(call_id), _CALL_FIELDS)
+            pipe.zscore(self._keys.delayed, timer_of(call_id))
+            (state, _flow, due, queued, *_), timer = pipe.execute()
+        return state in {b"sleeping", b"waiting"} and not queued and bool(due) and timer is None
+
     # -- putting right ---------------------------------------------------------------------
 
     def mend(self, members: Sequence[str]) -> int:
@@ -224,6 +305,14 @@ class Checkup:
             name = f"{key}:misplaced:{seconds}{microseconds:06}"
             self._client.rename(key, name)
         return name
+
+
+_CALL_FIELDS = (".state", ".flow", ".due", ".queued", ".parked", ".why")
+
+
+def timer_of(call_id: str) -> str:
+    """Return the member of a call's timer among the delayed jobs, as the scripts name it."""
+    return f"flow:{call_id}"
 
 
 def _shown(member: bytes) -> str:

@@ -7,10 +7,12 @@ from typing import Any
 import attrs
 from rich.text import Text
 
+from stagedoor.broker.calls import Told
 from stagedoor.broker.checkup import Checkup
 from stagedoor.broker.connection import Link, masked
 from stagedoor.broker.inspection import Inspection, Overview
 from stagedoor.broker.redis import DeliverySettings, RedisDeliveries
+from stagedoor.broker.redis_calls import RedisCalls
 from stagedoor.cli.books import Books, books_of
 from stagedoor.cli.findings import (
     Cure,
@@ -60,7 +62,10 @@ def _plugins(settings: Settings, gil_culprits: Sequence[str]) -> Iterator[Findin
     for note in plugins.notes:
         yield Finding(about="plugins", level="note", seen=note)
     names = ", ".join(item.name for item in plugins.registry.installed) or "none"
-    yield good("plugins", f"{len(plugins.handlers)} handlers; renderers: {names}; they load and warm up")
+    yield good(
+        "plugins",
+        f"{len(plugins.handlers)} handlers, {len(plugins.flows)} flows; renderers: {names}; they load and warm up",
+    )
 
 
 @attrs.frozen(kw_only=True)
@@ -160,10 +165,24 @@ class _Room:
                 yield f"{self._deliveries().reclaim().moved:,} entries are in the pool"
             case "mend":
                 yield f"{self._mend_delayed(cure.items):,} delayed jobs are due now"
+            case "look_after":
+                yield f"{self._look_after():,} calls were looked after"
+            case "wake":
+                calls = RedisCalls(self.link, self.keys)
+                woken = sum(calls.wake(call_id) is Told.TOLD for call_id in cure.items)
+                yield f"{woken:,} calls are woken"
             case "reissue" | "void":
                 yield from self._cure_orders(cure)
             case "sweep":
                 yield self._sweep(cure.items)
+
+    def _look_after(self) -> int:
+        calls, count = RedisCalls(self.link, self.keys), 0
+        while (looked := calls.look()).looked:
+            count += looked.looked
+            if not looked.more:
+                break
+        return count
 
     def _mend_delayed(self, members: Sequence[str]) -> int:
         checkup = Checkup(self.link, self.keys)

@@ -28,7 +28,7 @@ _FEW = 5
 class Cure:
     """Something that can be put right: which of the doctor's hands does it, and on what."""
 
-    verb: Literal["set_aside", "make_groups", "reclaim", "mend", "reissue", "void", "sweep"]
+    verb: Literal["set_aside", "make_groups", "reclaim", "mend", "look_after", "wake", "reissue", "void", "sweep"]
     items: tuple[str, ...] = ()
 
 
@@ -74,11 +74,12 @@ def of_examination(seen: Examination, overview: Overview | None, settings: Setti
         *_groups(seen, overview),
         *_consumers(seen.consumers, settings),
         *_delayed(seen),
+        *_calls(seen),
         *_memory(seen),
     ]
     yield from found
     if not any(finding.level == "wrong" for finding in found):
-        yield good("keys", "types, groups, owners and delayed jobs are in order")
+        yield good("keys", "types, groups, owners, delayed jobs and calls are in order")
 
 
 def _types(seen: Examination) -> Iterator[Finding]:
@@ -156,6 +157,36 @@ def _delayed(seen: Examination) -> Iterator[Finding]:
                 fix="make them due now: a worker puts each back into its stream, or makes a dead letter of it",
                 cure=Cure(verb="mend", items=members),
             )
+
+
+def _calls(seen: Examination) -> Iterator[Finding]:
+    if seen.calls.overdue:
+        yield Finding(
+            about="flows",
+            level="wrong",
+            seen=f"{seen.calls.overdue:,} calls should have been looked after minutes ago",
+            means="no worker runs; what one of them has lost, a timer or an entry, is not made anew meanwhile",
+            fix="look after them once",
+            cure=Cure(verb="look_after"),
+        )
+    if seen.calls.timerless:
+        yield Finding(
+            about="flows",
+            level="wrong",
+            seen=f"{len(seen.calls.timerless):,} sleeping calls have no timer: {_named(seen.calls.timerless)}",
+            means="somebody has deleted them; once their time is over a worker that looks after calls wakes them",
+            fix="wake them: their next passes set their timers anew",
+            cure=Cure(verb="wake", items=seen.calls.timerless),
+        )
+    if seen.calls.parked:
+        parked = [f"{one.call_id} of {one.flow} ({one.reason}: {one.error})" for one in seen.calls.parked]
+        yield Finding(
+            about="flows",
+            level="wrong",
+            seen=f"{len(parked):,} calls are parked: {_named(parked)}",
+            means="they stand still; nothing is lost, and nothing goes on",
+            fix="nothing: put right what parked them, then flow resume, or flow cancel",
+        )
 
 
 def _memory(seen: Examination) -> Iterator[Finding]:

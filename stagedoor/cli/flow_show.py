@@ -116,15 +116,18 @@ def hint_of(journal: Journal) -> str:
     """Return the command that somebody may want to give next, empty where there is none."""
     if journal.state is CallState.PARKED:
         return f"put right what parked it, then flow resume {journal.call_id}; or flow cancel {journal.call_id}"
-    waited = next((key for key, step in journal.steps.items() if _is_awaited(step)), None)
-    if waited is not None and journal.state is CallState.WAITING:
-        name = journal.steps[waited].more.get("signal", waited)
-        return f"flow signal {journal.call_id} {printable(str(name), 80)!r} VALUE"
+    awaited = awaited_signal(journal)
+    return f"flow signal {journal.call_id} {awaited!r} VALUE" if awaited else ""
+
+
+def awaited_signal(journal: Journal) -> str:
+    """Return the name of the signal that a call waits for, empty where it waits for none."""
+    if journal.state is not CallState.WAITING or journal.is_queued:
+        return ""
+    for key, step in journal.steps.items():
+        if step.kind is Kind.SIGNAL and step.state is StepState.WAITING:
+            return printable(str(step.more.get("signal", key)), 80)
     return ""
-
-
-def _is_awaited(step: Step) -> bool:
-    return step.kind is Kind.SIGNAL and step.state is StepState.WAITING
 
 
 # -- the timeline -------------------------------------------------------------------------
