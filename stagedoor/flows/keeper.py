@@ -23,6 +23,8 @@ __all__ = ["KEEP_EVERY_S", "LONG_S", "LOOK_EVERY_S", "Keeper"]
 KEEP_EVERY_S = 1.0
 """How often `keep_once` wants to be called; it asks Redis only when there is something to say."""
 LOOK_EVERY_S = 5.0
+MOST_LOOKS = 20
+"""Batches of calls that one look takes, each a script of its own; what is left waits for the next."""
 LONG_S = 1.0
 """A step that takes longer is marked as running, so that people can see it."""
 
@@ -101,9 +103,24 @@ class Keeper:
     def look_once(self) -> Looked:
         """Look after calls that are due for it: lost timers and entries are made anew.
 
+        Returns:
+            What was done in all; *more* when there was more than one look should do.
+
         **Durability**: safe to repeat and to race; any number of workers may look.
         """
-        return self._calls.look()
+        total = Looked()
+        for _ in range(MOST_LOOKS):
+            looked = self._calls.look()
+            total = Looked(
+                total.looked + looked.looked,
+                total.woken + looked.woken,
+                total.timers + looked.timers,
+                total.forgotten + looked.forgotten,
+                more=looked.more,
+            )
+            if not looked.more:
+                break
+        return total
 
     def _is_due(self, live: LivePass) -> bool:
         now = self._clock()

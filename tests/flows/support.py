@@ -152,13 +152,13 @@ class World:
             self.handle(worker, claimed[0])
         return count
 
-    def run(self, worker: Worker | None = None, *, most: int = 10_000) -> Worker:
-        """Handle everything, moving the clock to whatever is due next, until nothing is owed."""
+    def run(self, worker: Worker | None = None, *, most: int = 10_000, within_s: float = float("inf")) -> Worker:
+        """Handle everything, moving the clock to whatever is due next *within_s* seconds, until nothing is owed."""
         worker = worker or self.worker()
         while True:
             done = self.run_ready(worker, most=most)
             due = self.next_due_s()
-            if done >= most or due is None:
+            if done >= most or due is None or due > within_s:
                 return worker
             self.advance(due)
 
