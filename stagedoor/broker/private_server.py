@@ -1,6 +1,7 @@
 """A Redis of one's own: for a demo, a chaos run or a replay, on a unix socket, gone afterwards.
 
-It speaks to no server that was there before, and ends none that it did not start.
+It speaks to no server that was there before, and ends none that it did not start. It is
+gone also when we are killed: a watchdog sees to that.
 """
 
 import contextlib
@@ -9,17 +10,21 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
 from stagedoor.broker.connection import Link
+from stagedoor.broker.watchdog import Watchdog
 from stagedoor.errors import BrokerUnavailable, ConfigurationError
 
 SERVERS = ("redis-server", "valkey-server")
 START_LIMIT_S = 20.0
 STOP_LIMIT_S = 5.0
 POLL_S = 0.01
+LAST_LINES = 3
+"""Of what a server printed that did not start: Redis names a bad option one line before its last."""
 DATA = "data"
 """The folder, in the server's own, in which a durable one writes down what it does."""
 
@@ -46,13 +51,18 @@ class PrivateRedis:
         log: the file that takes what the server prints.
         program: the server to run; the first one on PATH by default.
         is_durable: whether it writes down all it does, so that it can be ended and started again.
+        options: further words of its command line, which count more than ours.
     """
 
-    def __init__(self, log: Path, *, program: str | None = None, is_durable: bool = False) -> None:
+    def __init__(
+        self, log: Path, *, program: str | None = None, is_durable: bool = False, options: Sequence[str] = ()
+    ) -> None:
         self.program = program or find_server()
         self._is_durable = is_durable
+        self._options = tuple(options)
         self._log = log
         self._folder: Path | None = None
+        self._watchdog: Watchdog | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -72,6 +82,11 @@ class PrivateRedis:
         assert self._process is not None, "start() starts the process"
         return self._process.pid
 
+    @property
+    def is_running(self) -> bool:
+        """Whether the process that was last started still runs."""
+        return self._process is not None and self._process.poll() is None
+
     def __enter__(self) -> Self:
         self.start()
         return self
@@ -88,12 +103,18 @@ class PrivateRedis:
         # A folder with a short name of its own: the path of a unix socket has 107 bytes at most.
         self._folder = Path(tempfile.mkdtemp(prefix="stagedoor-redis-"))
         try:
-            with self._log.open("ab") as log:
-                self._process = self._popen(self._folder, log)
-            self._wait_until_it_answers()
+            self._watchdog = Watchdog(self._folder)
+            self._run(self._folder)
         except BaseException:
             self.stop()
             raise
+
+    def _run(self, folder: Path) -> None:
+        assert self._watchdog is not None, "start() sets a watchdog"
+        with self._log.open("ab") as log:
+            self._process = self._popen(folder, log)
+        self._watchdog.watch(self._process.pid)
+        self._wait_until_it_answers()
 
     def _popen(self, folder: Path, log: IO[bytes]) -> subprocess.Popen[bytes]:
         options = ["--port", "0", "--unixsocket", str(folder / "redis.sock"), "--unixsocketperm", "700"]
@@ -103,7 +124,7 @@ class PrivateRedis:
         options += ["--appendonly", "yes" if self._is_durable else "no", "--appenddirname", DATA]
         options += ["--appendfsync", "no", "--auto-aof-rewrite-percentage", "0"]
         return subprocess.Popen(  # noqa: S603 - the program was found on PATH, and the words are ours
-            [self.program, *options],
+            [self.program, *options, *self._options],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -128,16 +149,33 @@ class PrivateRedis:
 
     def _last_words(self) -> str:
         lines = [line for line in self._log.read_text("utf-8", "replace").splitlines() if line.strip()]
-        return lines[-1].strip() if lines else "it printed nothing"
+        return "; ".join(line.strip() for line in lines[-LAST_LINES:]) or "it printed nothing"
 
     def kill(self) -> None:
         """End the server with SIGKILL; what a durable one has said is still there for `start_again`."""
-        assert self._process is not None, "start() starts the process"
-        self._process.kill()
-        self._process.wait()
+        self.end(signal.SIGKILL)
+
+    def end(self, number: signal.Signals) -> None:
+        """End the server with this signal, and keep its folder for `start_again`; no harm if it has ended.
+
+        One that does not end within some seconds is ended with SIGKILL.
+        """
+        if self._process is None:
+            return
+        if self._process.poll() is None:
+            # A server that was frozen takes no SIGTERM before it is woken.
+            self._process.send_signal(number)
+            self._process.send_signal(signal.SIGCONT)
+        try:
+            self._process.wait(STOP_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if self._watchdog is not None:
+            self._watchdog.forget(self._process.pid)
 
     def start_again(self, data: Path | None = None, *, is_empty: bool = False) -> None:
-        """Start the server that was killed, at the same address; returns once it answers.
+        """Start the server that was ended, at the same address; returns once it answers.
 
         Args:
             data: a copy made by `copy_data` that it begins with; None for what it had.
@@ -149,9 +187,7 @@ class PrivateRedis:
         if data is not None:
             shutil.copytree(data, self._folder / DATA)
         self.socket.unlink(missing_ok=True)
-        with self._log.open("ab") as log:
-            self._process = self._popen(self._folder, log)
-        self._wait_until_it_answers()
+        self._run(self._folder)
 
     def copy_data(self, to: Path) -> None:
         """Copy what a durable server has at this moment into a new folder, also while it runs."""
@@ -160,12 +196,8 @@ class PrivateRedis:
 
     def stop(self) -> None:
         """End the server and remove its folder; no harm when that has happened."""
-        if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(signal.SIGTERM)
-            try:
-                self._process.wait(STOP_LIMIT_S)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+        self.end(signal.SIGTERM)
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
+        if self._watchdog is not None:
+            self._watchdog.leave()

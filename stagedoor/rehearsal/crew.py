@@ -1,7 +1,8 @@
 """The processes of a rehearsal: a relay and some workers, as anybody would start them.
 
 They are started with `subprocess`, in sessions of their own so that Ctrl-C
-reaches the rehearsal alone, and ended by their ids, never by a name.
+reaches the rehearsal alone, and ended by their ids, never by a name. A watchdog
+ends them when the rehearsal is killed: nobody else would.
 """
 
 import os
@@ -16,6 +17,7 @@ from typing import Self
 
 import attrs
 
+from stagedoor.broker.watchdog import Watchdog
 from stagedoor.settings import NOT_OURS, PREFIX
 
 WORKERS = ("worker-1", "worker-2")
@@ -91,8 +93,10 @@ class Crew:
         self._program_of = program_of
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._ended: dict[str, int] = {}
+        self._watchdog: Watchdog | None = None
 
     def __enter__(self) -> Self:
+        self._watchdog = Watchdog()
         try:
             for name in (*([RELAY] if self._with_relay else []), *self._workers):
                 self.start(name)
@@ -103,6 +107,8 @@ class Crew:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.stop(in_a_hurry=True)
+        if self._watchdog is not None:
+            self._watchdog.leave()
 
     @property
     def live_workers(self) -> list[str]:
@@ -122,7 +128,7 @@ class Crew:
         for name, process in list(self._running.items()):
             code = process.poll()
             if code is not None:
-                del self._running[name]
+                self._forget(self._running.pop(name))
                 self._ended[name] = code
         return dict(self._ended)
 
@@ -130,6 +136,7 @@ class Crew:
         """Start a process that does not run: the relay, or a worker of this name."""
         words = ("relay",) if name == RELAY else ("worker", "--name", name, "--slots", str(self._slots))
         self._ended.pop(name, None)
+        assert self._watchdog is not None, "the crew is a context manager"
         with self._house.log(name).open("ab") as log:
             self._running[name] = subprocess.Popen(  # noqa: S603 - this interpreter, and words of ours
                 [*self._program_of(name), *words, "--log-format", "json", "--log-level", "debug"],
@@ -139,6 +146,11 @@ class Crew:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+        self._watchdog.watch(self._running[name].pid)
+
+    def _forget(self, process: subprocess.Popen[bytes]) -> None:
+        if self._watchdog is not None:
+            self._watchdog.forget(process.pid)
 
     def _environment(self, process: str) -> Mapping[str, str]:
         """Return our own environment with this rehearsal's settings instead of the user's."""
@@ -166,6 +178,7 @@ class Crew:
         process = self._running.pop(name)
         process.kill()
         process.wait()
+        self._forget(process)
         return time.time()
 
     def stop(self, *, in_a_hurry: bool = False) -> None:
@@ -181,4 +194,5 @@ class Crew:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+            self._forget(process)
         self._running.clear()
