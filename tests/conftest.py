@@ -10,7 +10,8 @@ from uuid import uuid4
 import pytest
 from hypothesis import settings
 
-from tests.support.redis_server import NoServer, RedisServer, StartRedis, find_server, redis_factory
+from stagedoor.errors import ConfigurationError
+from tests.support.redis_server import RedisServer, StartRedis, find_server, redis_factory
 
 # No deadline: it would measure this machine's load. In CI the same examples every
 # time: a run must not fail for what the change before it did.
@@ -23,7 +24,7 @@ def redis_program() -> str:
     """The path of the Redis server; without one its tests are skipped, but never in CI."""
     try:
         return find_server()
-    except NoServer as error:
+    except ConfigurationError as error:
         if os.environ.get("CI"):
             pytest.fail(str(error), pytrace=False)
         pytest.skip(str(error))
@@ -37,14 +38,14 @@ def socket_folder() -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _new_folder(parent: Path) -> Path:
-    return Path(tempfile.mkdtemp(prefix="r", dir=parent))
+def _new_log(folder: Path) -> Path:
+    return folder / f"redis-{uuid4().hex}.log"
 
 
 @pytest.fixture(scope="session")
 def redis_server(redis_program: str, socket_folder: Path) -> Iterator[RedisServer]:
     """The one private server of the run; share it through `namespace`, and never stop or flush it."""
-    with redis_factory(lambda: _new_folder(socket_folder)) as start:
+    with redis_factory(lambda: _new_log(socket_folder)) as start:
         yield start(program=redis_program)
 
 
@@ -63,5 +64,5 @@ def namespace() -> str:
 @pytest.fixture
 def start_redis(redis_program: str, socket_folder: Path) -> Iterator[StartRedis]:
     """Start servers for this test alone, which it may stop, kill, freeze and flush; all are ended after it."""
-    with redis_factory(lambda: _new_folder(socket_folder)) as start:
+    with redis_factory(lambda: _new_log(socket_folder)) as start:
         yield start

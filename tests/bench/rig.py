@@ -29,12 +29,12 @@ BATCH = 200
 def private_redis() -> Iterator[RedisServer]:
     """Start a server of our own and end it."""
     with tempfile.TemporaryDirectory(prefix="stagedoor-bench-") as folder:
-        server = RedisServer(Path(folder))
+        server = RedisServer(Path(folder) / "redis.log")
         server.start()
         try:
             yield server
         finally:
-            server.kill()
+            server.remove()
 
 
 class Rig:

@@ -6,7 +6,8 @@ import signal
 
 import pytest
 
-from tests.support.redis_server import NoServer, RedisServer, StartRedis, find_server
+from stagedoor.errors import ConfigurationError
+from tests.support.redis_server import RedisServer, StartRedis, find_server
 
 pytestmark = [pytest.mark.redis, pytest.mark.process]
 
@@ -51,7 +52,7 @@ def test_a_frozen_server_can_be_stopped(start_redis: StartRedis) -> None:
 
 
 def test_a_server_that_cannot_start_says_why(start_redis: StartRedis) -> None:
-    with pytest.raises(RuntimeError, match="no-such-option"):
+    with pytest.raises(ConfigurationError, match="no-such-option"):
         start_redis("--no-such-option", "1")
 
 
@@ -63,5 +64,5 @@ def test_two_servers_share_nothing(start_redis: StartRedis) -> None:
 
 def test_a_named_server_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STAGEDOOR_TEST_REDIS_SERVER", "/nowhere/redis-server")
-    with pytest.raises(NoServer, match="/nowhere/redis-server"):
+    with pytest.raises(ConfigurationError, match="/nowhere/redis-server"):
         find_server()
