@@ -118,6 +118,7 @@ class DeliveryStarted(Event):
     order_id: int | None
     attempt: int
     deliveries: int
+    call_id: str | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -130,6 +131,7 @@ class DeliverySettled(Event):
     origin: str | None = None
     order_id: int | None = None
     outbox_id: int | None = None
+    call_id: str | None = None
     attempt: int | None = None
     deliveries: int
     crashes: int = 0

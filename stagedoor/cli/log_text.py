@@ -135,8 +135,10 @@ def _delivery(fields: Fields) -> str:
     run_s, queue_s = fields.pop("run_s", None), fields.pop("queue_age_s", None)
     attempt, deliveries, crashes = fields.pop("attempt", 1), fields.pop("deliveries", 1), fields.pop("crashes", 0)
     retry_s, reason, error = fields.pop("retry_in_s", None), fields.pop("reason", None), fields.pop("error", None)
+    call = fields.pop("call_id", None)
     fields.pop("outbox_id", None)
-    columns = [f"{word:<7}", f"{kind:<14}", f"{f'order {order}' if order else '':<12}"]
+    whose = f"order {order}" if order else f"call {printable(str(call))}" if call else ""
+    columns = [f"{word:<7}", f"{kind:<14}", f"{whose:<12}"]
     columns += [f"{span(run_s):>8}", f"waited {span(queue_s)}" if queue_s is not None else ""]
     extras = [
         f"attempt {attempt}" if attempt and attempt > 1 else "",

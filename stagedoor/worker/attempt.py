@@ -108,6 +108,7 @@ class Attempts:
                     order_id=job.order_id,
                     attempt=job.attempt,
                     deliveries=held.tenure.deliveries,
+                    call_id=job.call_id,
                 )
             )
         return job, spec

@@ -245,6 +245,7 @@ class Settler:
             origin=job.origin if job and job.origin != held.tenure.entry_id else None,
             order_id=job.order_id if job else None,
             outbox_id=job.outbox_id if job else None,
+            call_id=job.call_id if job else None,
             attempt=job.attempt if job else None,
             deliveries=held.tenure.deliveries,
             crashes=held.crashes,

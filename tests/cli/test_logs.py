@@ -122,6 +122,13 @@ def test_the_canonical_line_of_a_delivery_is_in_columns() -> None:
     assert text_of(dead) == ("✗ dead     malformed       delivery 3, malformed, order_id: no  entry_id=6-0")
 
 
+def test_the_line_of_a_flows_entry_says_which_call_it_was() -> None:
+    passed = DeliverySettled(
+        outcome="settled", kind="close-order", entry_id="5-0", call_id="outbox-3", deliveries=1, run_s=0.061
+    )
+    assert text_of(passed) == "  settled  close-order     call outbox-3     61 ms  entry_id=5-0"
+
+
 def test_numbers_have_the_words_that_fit_them() -> None:
     assert text_of(RowsPublished(added=1, duplicates=0)) == "  1 outbox row published"
     assert text_of(RowsPublished(added=2, duplicates=1)) == "  2 outbox rows published  duplicates=1"
