@@ -34,6 +34,7 @@ class Wanted:
     entry_ids: frozenset[str] = frozenset()
     outbox_ids: frozenset[str] = frozenset()
     order_ids: frozenset[str] = frozenset()
+    call_ids: frozenset[str] = frozenset()
 
     def matches(self, entry_id: str, fields: Fields) -> bool:
         """Return whether an entry is meant: by its id, by the id it was first added under, or by what it names."""
@@ -42,7 +43,12 @@ class Wanted:
     @functools.cached_property
     def _pairs(self) -> frozenset[tuple[bytes, bytes]]:
         """The names and values of which an entry must have one."""
-        named = {b"origin": self.entry_ids, b"outbox_id": self.outbox_ids, b"order_id": self.order_ids}
+        named = {
+            b"origin": self.entry_ids,
+            b"outbox_id": self.outbox_ids,
+            b"order_id": self.order_ids,
+            b"call_id": self.call_ids,
+        }
         return frozenset((name, one.encode()) for name, ids in named.items() for one in ids)
 
 

@@ -35,7 +35,7 @@ COMMANDS: dict[str, Entry] = {
     "order": Entry("stagedoor.cli.order", "Place, refund, change, show and check orders."),
     "status": Entry("stagedoor.cli.status", "Show what is where: streams, workers, outbox."),
     "dead": Entry("stagedoor.cli.dead", "Look at dead letters, put their jobs back, or drop them."),
-    "explain": Entry("stagedoor.cli.explain", "Say where an entry, row, order or token is, and what comes next."),
+    "explain": Entry("stagedoor.cli.explain", "Say where an entry, row, order, token or call is, and what comes next."),
     "flow": Entry("stagedoor.cli.flow", "Start calls of flows, look at them, signal, cancel and resume them."),
     "doctor": Entry("stagedoor.cli.doctor", "Check everything that can be wrong; --fix puts right what can be."),
     "record": Entry("stagedoor.cli.record", "Make a fixture of live orders and entries, with invented people."),

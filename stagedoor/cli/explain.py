@@ -12,11 +12,11 @@ NAMES = ("redis_url", "namespace", "orders_url", "tickets_dir", "liveness_ttl_s"
     "explain",
     cls=SettingsCommand,
     setting_names=NAMES,
-    help="Say where an entry, an outbox row, an order or a token is, what has happened to it, and what will. "
+    help="Say where an entry, an outbox row, an order, a token or a call is, what has happened to it, and what will. "
     "A plain number is an order where there is one with it, else an outbox row.",
 )
 @click.argument("asked", metavar="ID")
-@click.option("--as", "kind", type=click.Choice(["entry", "outbox", "order", "token"]), help="What the ID is.")
+@click.option("--as", "kind", type=click.Choice(["entry", "outbox", "order", "token", "call"]), help="What the ID is.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 def command(settings: Settings, asked: str, kind: str | None, *, as_json: bool) -> int:
     """Explain one thing; exit code 1 when nothing is known of it."""

@@ -3,10 +3,13 @@
 import contextlib
 from collections.abc import Iterator
 
+import attrs
 import click
 from rich.text import Text
 
+from stagedoor.broker.calls import Calls
 from stagedoor.broker.connection import Link, masked
+from stagedoor.broker.redis_calls import RedisCalls
 from stagedoor.broker.tracing import Trace, Tracing, Wanted
 from stagedoor.cli.books import Books, books_of
 from stagedoor.cli.explaining import (
@@ -20,17 +23,30 @@ from stagedoor.cli.explaining import (
     data_of,
     kind_of,
 )
+from stagedoor.cli.explaining_calls import entry_of
 from stagedoor.cli.options import number_of_id
 from stagedoor.cli.output import print_json, show
 from stagedoor.cli.text import printable
 from stagedoor.core.codec import Fields
+from stagedoor.core.journal import CALL_ID_PATTERN, CallState, Journal, is_call_id
 from stagedoor.core.keys import Keys
 from stagedoor.errors import BrokerUnavailable, OrderNotFound
+from stagedoor.flows import outbox_call_id
 from stagedoor.orders import TokenState
 from stagedoor.orders.history import OutboxRecord
 from stagedoor.settings import Settings
 
-_STYLES = {"dead": "red", "outbox": "yellow", "delayed": "yellow", "settled": "green", "entry": "", "nothing": "dim"}
+MOST_CALLS = 20
+"""Calls that are looked at for one order: each is read whole."""
+_STYLES = {
+    "call": "",
+    "dead": "red",
+    "outbox": "yellow",
+    "delayed": "yellow",
+    "settled": "green",
+    "entry": "",
+    "nothing": "dim",
+}
 
 
 def explain(settings: Settings, asked: str, kind: str | None, *, as_json: bool) -> int:
@@ -38,8 +54,13 @@ def explain(settings: Settings, asked: str, kind: str | None, *, as_json: bool) 
     rules = Rules(
         liveness_ttl_s=settings.liveness_ttl_s, max_attempts=settings.max_attempts, max_crashes=settings.max_crashes
     )
-    with books_of(settings) as books, _tracing(settings) as tracing:
-        found = _found(asked.strip(), kind or kind_of(asked.strip()), books, tracing)
+    asked = asked.strip()
+    with books_of(settings) as books, _looking(settings) as (tracing, calls):
+        if (kind or _guessed(asked, calls)) == "call":
+            found = _call(asked, calls, tracing)
+        else:
+            found = _found(asked, kind or kind_of(asked), books, tracing)
+            found = attrs.evolve(found, calls=tuple(_calls_of(found, calls)))
     told = accounts(found, rules)
     if as_json:
         print_json(data_of(found, rules))
@@ -49,10 +70,10 @@ def explain(settings: Settings, asked: str, kind: str | None, *, as_json: bool) 
 
 
 @contextlib.contextmanager
-def _tracing(settings: Settings) -> Iterator[Tracing]:
-    link = Link(settings.redis_url, block_ms=0, namespace=settings.namespace)
+def _looking(settings: Settings) -> Iterator[tuple[Tracing, Calls]]:
+    link, keys = Link(settings.redis_url, block_ms=0, namespace=settings.namespace), Keys(settings.namespace)
     try:
-        yield Tracing(link, Keys(settings.namespace))
+        yield Tracing(link, keys), RedisCalls(link, keys)
     except BrokerUnavailable as error:
         raise BrokerUnavailable(f"{masked(settings.redis_url)}: {error}") from error
     finally:
@@ -73,6 +94,35 @@ def _found(asked: str, kind: str | None, books: Books | None, tracing: Tracing) 
             number = _number(asked)
             is_order = books is None or _facts(books, number) is not None
             return _order(number, books, tracing) if is_order else _outbox(number, books, tracing)
+
+
+def _guessed(asked: str, calls: Calls) -> str | None:
+    """Return what an id is: a call where there is one with it, unless it has the shape of a number or an entry."""
+    kind = kind_of(asked)
+    return "call" if kind == "token" and is_call_id(asked) and calls.show(asked) is not None else kind
+
+
+def _call(asked: str, calls: Calls, tracing: Tracing) -> Found:
+    if not is_call_id(asked):
+        raise click.BadParameter(f"expected an id of a call, {CALL_ID_PATTERN}, found {asked[:70]!a}")
+    journal = calls.show(asked)
+    wanted = Wanted()
+    if journal is not None and (journal.state is CallState.PARKED or entry_of(journal)):
+        ids = frozenset(filter(None, (entry_of(journal),)))
+        wanted = Wanted(entry_ids=ids, call_ids=frozenset((asked,)))
+    return Found(
+        kind="call", text=asked, trace=tracing.find(wanted), calls=() if journal is None else (journal,)
+    )  # fmt: skip
+
+
+def _calls_of(found: Found, calls: Calls) -> Iterator[Journal]:
+    """Yield the calls that what was found belongs to, or has started."""
+    named = [text(value) for fields in _all_fields(found.trace) for name, value in fields if name == b"call_id"]
+    started = [outbox_call_id(record.row.outbox_id) for record in found.records]
+    for call_id in list(dict.fromkeys([*named, *started]))[:MOST_CALLS]:
+        journal = calls.show(call_id) if is_call_id(call_id) else None
+        if journal is not None:
+            yield journal
 
 
 def _number(asked: str) -> int:

@@ -13,16 +13,18 @@ import attrs
 
 from stagedoor.broker.dead_letters import Letter, problem_of
 from stagedoor.broker.tracing import Trace, TracedDelayed, TracedEntry
+from stagedoor.cli.explaining_calls import of_call
 from stagedoor.cli.output import utc
 from stagedoor.cli.text import printable, span
 from stagedoor.core.codec import Fields
 from stagedoor.core.entry import queued_ms
+from stagedoor.core.journal import Journal
 from stagedoor.core.tenure import Stream
 from stagedoor.orders import TokenState
 from stagedoor.orders.history import OutboxRecord
 
-type What = Literal["outbox", "entry", "delayed", "dead", "settled", "nothing"]
-type Kind = Literal["entry", "outbox", "order", "token"]
+type What = Literal["call", "outbox", "entry", "delayed", "dead", "settled", "nothing"]
+type Kind = Literal["entry", "outbox", "order", "token", "call"]
 
 LATE_S = 5.0
 """A relay takes a row, and a promoter a due job, within a second; later than this, none runs."""
@@ -54,6 +56,7 @@ class Found:
     order: OrderFacts | None = None
     token: TokenState | None = None
     has_book: bool = True
+    calls: tuple[Journal, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
@@ -89,6 +92,7 @@ def accounts(found: Found, rules: Rules) -> list[Account]:
     """Return an account for each place."""
     trace = found.trace
     made = [_of_row(record, trace.now) for record in found.records if record.state != "published"]
+    made += [_of_call(journal, trace, rules) for journal in found.calls]
     made += [_of_entry(entry, trace, rules) for entry in trace.entries]
     made += [_of_delayed(delayed, trace, rules) for delayed in trace.delayed]
     made += [_of_letter(letter, trace.now) for letter in trace.letters]
@@ -143,6 +147,9 @@ def _of_row(record: OutboxRecord, now: float) -> Account:
 
 
 def _of_nothing(found: Found) -> Account:
+    if found.kind == "call":
+        gone = f"there is no call {found.text}: its id is another one, or it ended and was kept no longer"
+        return Account(what="nothing", id=found.text, where=gone, next="nothing")
     published = [record for record in found.records if record.state == "published"]
     if not published:
         looked = "" if found.has_book else "; there is no order book at orders_url to ask"
@@ -169,6 +176,12 @@ def _of_nothing(found: Found) -> Account:
 def _published(record: OutboxRecord) -> str:
     entry = f" as entry {record.entry_id}" if record.entry_id else ", by another relay"
     return f"outbox row {record.row.outbox_id} ({record.row.kind}) was published {utc(record.published_at)}{entry}"
+
+
+def _of_call(journal: Journal, trace: Trace, rules: Rules) -> Account:
+    has_workers = any(worker.beat_age_s <= rules.liveness_ttl_s for worker in trace.workers)
+    told = of_call(journal, now=trace.now, has_workers=has_workers)
+    return Account(what="call", id=journal.call_id, where=told.where, history=told.history, next=told.next)
 
 
 # -- on Redis ----------------------------------------------------------------------------
@@ -281,7 +294,8 @@ def _told(entry_id: str, fields: Fields, now: float) -> Iterator[str]:
     if re.fullmatch(r"[0-9]{1,13}-[0-9]{1,19}", origin, re.ASCII):
         queued = queued_ms(origin) / 1000
         yield f"queued {span(max(0.0, now - queued))} ago, {utc(queued)}, as entry {origin}"
-    named = [f"{name} {printable(text[name], 80)}" for name in ("kind", "order_id", "outbox_id") if text.get(name)]
+    names = ("kind", "order_id", "outbox_id", "call_id")
+    named = [f"{name} {printable(text[name], 80)}" for name in names if text.get(name)]
     if named:
         yield ", ".join(named)
     counts = {"attempt": "attempt {}", "crashes": "{} crashes in earlier entries", "hops": "{} workers did not know it",
