@@ -116,6 +116,7 @@ class DeliveryStarted(Event):
     kind: str
     entry_id: str
     order_id: int | None
+    outbox_id: int | None = None
     attempt: int
     deliveries: int
     call_id: str | None = None

@@ -19,7 +19,7 @@ import attrs
 from stagedoor.order import NewOrder, Seat
 from stagedoor.orders import Change, OrderBook, RefundPosition, Rename, Reseat, RotateToken
 from stagedoor.rehearsal.plan import Act, Deed, Moment
-from stagedoor.rehearsal.watch import RENDER, Settled, Started
+from stagedoor.rehearsal.watch import Settled, Started
 
 TILL_THREADS = 2
 COUNTER_THREADS = 2
@@ -86,12 +86,12 @@ class Evening:
         """Take note of what the workers have done, and set what waited for it on its way."""
         for event in news:
             sold = self._sold.get(event.order_id or 0)
-            if sold is None or event.kind != RENDER:
+            if sold is None or not event.makes_tickets:
                 continue
             sold.is_rendering = isinstance(event, Started)
             if isinstance(event, Started):
                 self._reached(sold, Moment.RENDERING)
-            elif event.outcome == "done":
+            elif event.outcome in {"done", "settled"}:
                 self.issued += not sold.is_issued
                 sold.is_issued = True
                 self._reached(sold, Moment.AFTER)

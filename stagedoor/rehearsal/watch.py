@@ -13,29 +13,42 @@ from typing import Any
 
 import attrs
 
+from stagedoor.flows import outbox_call_id
+
 RENDER = "render_tickets"
+FULFIL = "fulfil-order"
+"""The flow that does the same: an entry of an outbox row starts a call of it, whose own entries make the tickets."""
 
 
 @attrs.frozen(kw_only=True)
-class Started:
-    """A handler started at a worker; *at* is Unix seconds."""
+class _About:
+    """What an event of a delivery is about; *at* is Unix seconds.
+
+    *order_id* is also known of calls that an outbox row has started; *call_id* None is an entry of a row.
+    """
 
     at: float
     worker: str
     kind: str
     entry_id: str
     order_id: int | None
+    call_id: str | None = None
+
+    @property
+    def makes_tickets(self) -> bool:
+        """Whether this is where the tickets of an order are made."""
+        return self.kind == RENDER or (self.kind == FULFIL and self.call_id is not None)
 
 
 @attrs.frozen(kw_only=True)
-class Settled:
+class Started(_About):
+    """A handler started at a worker, or a pass of a flow."""
+
+
+@attrs.frozen(kw_only=True)
+class Settled(_About):
     """A delivery was settled at a worker."""
 
-    at: float
-    worker: str
-    kind: str
-    entry_id: str
-    order_id: int | None
     outcome: str
 
 
@@ -100,6 +113,7 @@ class Watch:
         self.workers = {name: Seen(name) for name in logs}
         self.starts: list[Started] = []
         self.first_runs: set[str] = set()
+        self._orders: dict[str, int] = {}
 
     def look(self) -> list[Started | Settled]:
         """Return what has been told since the last look, oldest first."""
@@ -137,7 +151,7 @@ class Watch:
 
     @property
     def duplicate_runs(self) -> int:
-        """Handler runs beyond one per outbox row: those of entries that came again, and retries."""
+        """Handler runs and passes beyond one for each entry: those of entries that came again, and retries."""
         return len(self.starts) - len(self.first_runs)
 
     def recovered_at(self, entry_ids: frozenset[str], *, after: float, not_at: str) -> float | None:
@@ -149,9 +163,15 @@ class Watch:
         return max(first.values()) if len(first) == len(entry_ids) and first else None
 
     def _common(self, line: dict[str, Any]) -> dict[str, Any]:
+        order_id, outbox_id, call_id = line.get("order_id"), line.get("outbox_id"), line.get("call_id")
+        if call_id is not None:
+            order_id = self._orders.get(call_id)
+        elif outbox_id is not None and order_id is not None:
+            self._orders[outbox_call_id(outbox_id)] = order_id
         return {
             "at": self._clock() if self._clock else dt.datetime.fromisoformat(line["at"]).timestamp(),
             "kind": str(line.get("kind")),
             "entry_id": str(line["entry_id"]),
-            "order_id": line.get("order_id"),
+            "order_id": order_id,
+            "call_id": call_id,
         }

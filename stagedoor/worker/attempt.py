@@ -106,6 +106,7 @@ class Attempts:
                     kind=job.kind,
                     entry_id=job.entry_id,
                     order_id=job.order_id,
+                    outbox_id=job.outbox_id,
                     attempt=job.attempt,
                     deliveries=held.tenure.deliveries,
                     call_id=job.call_id,

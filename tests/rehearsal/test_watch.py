@@ -8,7 +8,7 @@ import pytest
 
 from stagedoor.cli.logs import Line, json_line
 from stagedoor.events import DeliverySettled, DeliveryStarted, Event, WorkerStarted
-from stagedoor.rehearsal.watch import Settled, Started, Watch
+from stagedoor.rehearsal.watch import FULFIL, Settled, Started, Watch
 
 
 def text_of(event: Event, *, at: float = 100.0) -> str:
@@ -114,3 +114,18 @@ def test_a_log_line_is_what_the_watch_reads() -> None:
     """The two ends of the format are written apart: this holds them together."""
     told: dict[str, Any] = json.loads(started("1-0"))
     assert {"at", "event", "kind", "entry_id", "order_id", "attempt"} <= told.keys()
+
+
+def test_a_call_is_about_the_order_of_the_row_that_started_it(logs: dict[str, Path]) -> None:
+    def line(entry_id: str, **more: Any) -> str:
+        return text_of(DeliveryStarted(kind=FULFIL, entry_id=entry_id, attempt=1, deliveries=1, **more))
+
+    watch = Watch(logs)
+    append(
+        logs["worker-1"],
+        line("1-0", order_id=7, outbox_id=3),
+        line("2-0", order_id=None, call_id="outbox-3"),
+        line("3-0", order_id=None, call_id="somebody's"),
+    )
+    news = watch.look()
+    assert [(event.order_id, event.makes_tickets) for event in news] == [(7, False), (7, True), (None, True)]
