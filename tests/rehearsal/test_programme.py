@@ -1,5 +1,6 @@
 """The orders of a rehearsal: they can be placed, they look like the world's, and a seed decides them."""
 
+import hashlib
 import unicodedata
 from collections import Counter
 
@@ -7,7 +8,7 @@ import pytest
 
 from stagedoor.orders.parse import accept
 from stagedoor.rehearsal.plan import Act, Moment, make_plan
-from stagedoor.rehearsal.programme import MOST_POSITIONS, SHOWS, make_orders
+from stagedoor.rehearsal.programme import MOST_POSITIONS, ProgrammeInvalid, make_orders, read_programme, shows
 
 ORDERS = list(make_orders(400, seed=1))
 
@@ -18,12 +19,63 @@ def test_every_order_can_be_placed() -> None:
 
 
 def test_the_first_orders_are_of_every_show() -> None:
-    assert {order.event.name for order in ORDERS[: len(SHOWS)]} == {show.name for show in SHOWS}
+    assert [order.event.name for order in ORDERS[: len(shows())]] == [show.name for show in shows()]
 
 
 def test_the_same_seed_makes_the_same_orders_and_another_makes_others() -> None:
     assert list(make_orders(400, seed=1)) == ORDERS
     assert list(make_orders(400, seed=2)) != ORDERS
+
+
+@pytest.mark.parametrize(
+    "seed,digest", [(0, "b6cd643b3c5b98278bd7f106974d8355"), (4471, "00a435fcd2766bb8746e13516fb18bcc")]
+)
+def test_a_seed_makes_the_orders_that_it_always_made(seed: int, digest: str) -> None:
+    """A seed in a report or a bug stands for its orders; a programme that changes has new digests here."""
+    said = "".join(map(repr, make_orders(300, seed)))
+    assert hashlib.sha256(said.encode()).hexdigest()[:32] == digest
+
+
+SHOW = """
+[[show]]
+name = "Rusalka"
+venue = "Praha"
+tz = "Europe/Prague"
+locale = "cs-CZ"
+currency = "EUR"
+starts = ["2027-05-08T19:00"]
+categories = [{ name = "Balkon", amount_minor = 2600 }]
+given = ["Ana"]
+family = ["Malá"]
+"""
+
+
+def test_a_programme_of_one_show() -> None:
+    [show] = read_programme(SHOW)
+    assert (show.name, show.doors_minutes, show.addons, show.joint) == ("Rusalka", None, (), " ")
+
+
+@pytest.mark.parametrize(
+    "old,new,said",
+    [
+        ("[[show]]", "[[", "no TOML"),
+        ("[[show]]", "[[play]]", "found play"),
+        (SHOW, "", "found nothing"),
+        (SHOW, "show = [1]", "show 1: expected a table, found 1"),
+        ('venue = "Praha"', "", "venue"),
+        ('venue = "Praha"', "venue = 7", "expected str @ show.venue"),
+        ("2600", '"2600"', r"expected int @ show.categories\[0\].amount_minor"),
+        ("2600", "-1", r"\(Rusalka\): amount_minor: expected 0 or more"),
+        ("2600", "2600, is_seated = 0", r"expected bool @ show.categories\[0\].is_seated"),
+        ('given = ["Ana"]', "given = []", "given: expected at least one"),
+        ("2027-05-08T19:00", "soon", "starts, tz: "),
+        ("Europe/Prague", "Europe/Nowhere", "starts, tz: "),
+        ("[[show]]", "[[show]]\ncolour = 'red'", "colour"),
+    ],
+)
+def test_a_programme_that_cannot_be_played_says_which_show_and_why(old: str, new: str, said: str) -> None:
+    with pytest.raises(ProgrammeInvalid, match=said):
+        read_programme(SHOW.replace(old, new))
 
 
 def test_more_orders_begin_with_the_same_ones() -> None:
