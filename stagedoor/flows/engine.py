@@ -18,7 +18,7 @@ ways below:
 import random
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from stagedoor.broker.calls import Again, Begun, Calls, Ended, NewCall, Refused
@@ -34,6 +34,7 @@ from stagedoor.core.journal import (
     Park,
     Sleep,
     StepWrite,
+    state_after,
 )
 from stagedoor.core.outcome import Release, Settled, describe
 from stagedoor.errors import (
@@ -56,12 +57,18 @@ from stagedoor.flows.live import LivePass
 from stagedoor.flows.run import Changed, Full, Kit, Lost, Run, Suspended
 from stagedoor.flows.values import Values
 
-__all__ = ["Engine", "outbox_call_id"]
+__all__ = ["Engine", "OnPass", "outbox_call_id"]
+
+OnPass = Callable[[str, str, float, Mapping[str, int]], None]
 
 MISFIT_PATIENCE_S = 600.0
 """A rolling deploy is over in less; what does not fit anywhere after that needs a person."""
 MISFIT_BASE_S = 0.1
 MISFIT_CAP_S = 5.0
+
+
+def _tell_nobody(_flow: str, _ended: str, _seconds: float, _outcomes: Mapping[str, int]) -> None:
+    """Measure nothing."""
 
 
 def outbox_call_id(outbox_id: int) -> str:
@@ -79,6 +86,8 @@ class Engine:
         clock: monotonic seconds.
         rng: for jitter.
         pause: waits so many seconds in the thread that asks.
+        on_pass: told of each pass, in its thread: the flow, the state in which the call is left or ``lost``,
+            seconds, and how many attempts of steps were ``done``, ``retry`` or ``failed``.
     """
 
     def __init__(
@@ -90,11 +99,13 @@ class Engine:
         clock: Callable[[], float] = time.monotonic,
         rng: random.Random | None = None,
         pause: Callable[[float], None] = time.sleep,
+        on_pass: OnPass = _tell_nobody,
     ) -> None:
         self._calls = calls
         self._keeper = keeper
         self._clock = clock
         self._pause = pause
+        self._on_pass = on_pass
         self._kit = Kit(
             calls=calls,
             values=Values(),
@@ -143,13 +154,19 @@ class Engine:
         )
         if isinstance(begun, Refused):
             return Settled()
-        live = LivePass(begun.right, self._clock)
-        with self._keeper.keeping(live):
-            self._run_until_ended(spec, begun, live, delivery)
+        live, began_at, ended = LivePass(begun.right, self._clock), self._clock(), "lost"
+        try:
+            with self._keeper.keeping(live):
+                ended = self._run_until_ended(spec, begun, live, delivery)
+        finally:
+            self._on_pass(spec.name, ended, self._clock() - began_at, live.outcomes)
         return Settled()
 
-    def _run_until_ended(self, spec: FlowSpec, begun: Begun, live: LivePass, delivery: Delivery) -> None:
+    def _run_until_ended(self, spec: FlowSpec, begun: Begun, live: LivePass, delivery: Delivery) -> str:
         """Run the function, again and again while something has happened to the call in the meantime.
+
+        Returns:
+            The state in which the call is left.
 
         Raises:
             LeaseLost: another pass has the call.
@@ -163,7 +180,7 @@ class Engine:
             ending, write = self._once(spec, run)
             answer = self._end(live, delivery, ending, write)
             if isinstance(answer, Ended):
-                return
+                return state_after(ending).value
             at = answer
 
     def _end(self, live: LivePass, delivery: Delivery, ending: Ending, write: StepWrite | None) -> Ended | Again:

@@ -5,16 +5,20 @@ it; whoever finds that the pass is lost says so here, and the others stop.
 """
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import attrs
 
 from stagedoor.broker.calls import Pass
+from stagedoor.core.journal import Kind, Step, StepState
 from stagedoor.errors import JobTimeout, LeaseLost
 from stagedoor.flows.attempts import Unit
 
 __all__ = ["LivePass", "RunningStep"]
+
+_OUTCOMES = frozenset((StepState.DONE, StepState.RETRY, StepState.FAILED))
 
 
 @attrs.frozen
@@ -30,7 +34,7 @@ class LivePass:
     """One pass of this process.
 
     *was_refused* says that the delivery's own check has told a step to stop,
-    *is_cancel_requested* that somebody wants the call's end.
+    *is_cancel_requested* that somebody wants the call's end; *outcomes* counts what became of attempts.
     """
 
     def __init__(self, right: Pass, clock: Callable[[], float]) -> None:
@@ -38,6 +42,8 @@ class LivePass:
         self.was_refused = False
         self.is_cancel_requested = False
         self._clock = clock
+        self.outcomes: Counter[str] = Counter()
+        self._lock = threading.Lock()
         self._is_lost = False
         self._running: dict[int, RunningStep] = {}
         self._marked: dict[str, None] = {}
@@ -50,6 +56,12 @@ class LivePass:
     def lose(self) -> None:
         """Note that the pass may not write any more."""
         self._is_lost = True
+
+    def count(self, step: Step) -> None:
+        """Count what became of an attempt; in any thread."""
+        if step.attempts and step.state in _OUTCOMES and step.kind is not Kind.GATHER:
+            with self._lock:
+                self.outcomes[step.state.value] += 1
 
     @contextmanager
     def running(self, unit: Unit) -> Iterator[None]:
