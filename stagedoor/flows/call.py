@@ -39,7 +39,7 @@ class _Operations:
         run, full = self._run, self._full(key)
         seen = run.enter(full, Kind.STEP)
         if seen is not None and seen.state is StepState.DONE:
-            return run.remembered(full, function).value  # type: ignore[no-any-return]  # revived as T
+            return run.remembered(full, function)  # type: ignore[no-any-return]  # revived as T
         policy = run.policy(attempts=attempts, timeout=timeout, base=base, cap=cap)
         unit = Unit(key=full, kind=Kind.STEP, place=run.history.reached, policy=policy, seen=seen)
         return run.result_of(unit, function, args)  # type: ignore[no-any-return]  # made by function
@@ -48,6 +48,8 @@ class _Operations:
         """Return what ``function(*args)`` returned the first time: a step with one attempt."""
         run, full = self._run, self._full(key)
         seen = run.enter(full, Kind.MEMO)
+        if seen is not None and seen.state is StepState.DONE:
+            return run.remembered(full, function)  # type: ignore[no-any-return]  # revived as T
         policy = run.policy(attempts=1, timeout=None, base=None, cap=None)
         unit = Unit(key=full, kind=Kind.MEMO, place=run.history.reached, policy=policy, seen=seen)
         return run.result_of(unit, function, args)  # type: ignore[no-any-return]  # made by function
@@ -81,7 +83,7 @@ class _Operations:
                 what = f"{full!r} waited for the signal {seen.more.get('signal')!r}, and now for {name!r}"
                 run.stop_with(Changed(run.history.differs(what)))
             if seen.state is StepState.DONE:
-                return run.revived(full, run.journal.value(full) or "null", PLAIN).value
+                return run.revived(full, run.journal.value(full) or "null", PLAIN)
             if seen.state is StepState.FAILED:
                 raise SignalTimeout(name, seen.more.get("timeout", 0.0))
         run.interrupt()
@@ -184,7 +186,7 @@ def _taken(run: Run, key: str, name: str, timeout: float | None, seen: Step | No
             waiting=write(StepState.WAITING, due_at),
         )
         if isinstance(reply, TakenSignal):
-            return run.revived(key, reply.value, PLAIN).value
+            return run.revived(key, reply.value, PLAIN)
         if isinstance(reply, TimedOut):
             raise SignalTimeout(name, more.get("timeout", 0.0))
         waiting = None

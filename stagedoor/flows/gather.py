@@ -16,7 +16,6 @@ from stagedoor.core.journal import Kind, Step, StepState, StepWrite
 from stagedoor.errors import FlowMisused, StepFailed
 from stagedoor.flows.attempts import Policy, Unit, check_policy, is_whole
 from stagedoor.flows.run import Changed, Lost, Run
-from stagedoor.flows.values import Kept
 
 __all__ = ["gather"]
 
@@ -37,7 +36,7 @@ def gather(
     keys = [f"{key}/{index}" for index in range(len(listed))]
     run.claim_items(keys)
     if step.state is StepState.DONE:
-        return [run.remembered(item_key, function).value for item_key in keys]
+        return [run.remembered(item_key, function) for item_key in keys]
     units = [
         Unit(key=item_key, kind=Kind.ITEM, place=None, policy=policy, seen=run.journal.step(item_key))
         for item_key in keys
@@ -89,7 +88,7 @@ def _closed(run: Run, key: str, step: Step, crowd: "_Crowd") -> list[Any]:
         due_at = min(unit.seen.due_at or 0.0 for unit in crowd.left if unit.seen is not None)
         run.suspend_until(due_at, waiting_for=f"the next attempt of items of gather {key!r}")
     run.record(StepWrite(key=key, step=attrs.evolve(step, state=StepState.DONE, epoch=0), seen=step))
-    return [crowd.values[index].value for index in range(len(crowd.units))]
+    return [crowd.values[index] for index in range(len(crowd.units))]
 
 
 class _Crowd:
@@ -97,7 +96,7 @@ class _Crowd:
 
     def __init__(self, run: Run, *, function: Callable[[Any], Any], items: list[Any], units: list[Unit]) -> None:
         self.units = units
-        self.values: dict[int, Kept] = {}
+        self.values: dict[int, Any] = {}
         self.failed: dict[int, Step] = {}
         self._run = run
         self._function = function
@@ -213,7 +212,7 @@ class _Crowd:
             with self._changed:
                 self.units[index] = attrs.evolve(unit, seen=recorded)
                 if kept is not None:
-                    self.values[index] = kept
+                    self.values[index] = kept.value
                 elif step.state is StepState.FAILED:
                     self.failed[index] = recorded
                 elif (step.due_at or 0.0) > run.now():

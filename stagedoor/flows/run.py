@@ -227,6 +227,9 @@ class Run:
                 self.history.check_end()
         except FlowChanged as error:
             self.stop_with(Changed(error))
+        if write is not None:
+            write = self._stamped(write)
+            self.live.count(write.step)
         self.stop_with(Suspended(ending=ending, what=what, write=write))
 
     def close(self) -> None:
@@ -241,7 +244,9 @@ class Run:
         Raises:
             Suspend: the pass is lost, or the call is full.
         """
+        write = self._stamped(write)
         recorded = self.write(lambda: self.kit.calls.record_step(self.live.right, write))
+        self.live.count(write.step)
         if recorded.is_cancel_requested:
             self._is_cancelled = True
         return attrs.evolve(write.step, epoch=self.live.right.epoch)
@@ -254,9 +259,22 @@ class Run:
         Raises:
             Suspend: as `record`.
         """
-        return self.write(
-            lambda: self.kit.calls.take_signal(self.live.right, name, taken=taken, timed_out=timed_out, waiting=waiting)
-        )
+        stamped = (self._stamped(taken), timed_out and self._stamped(timed_out), self._stamped(waiting))
+
+        def take() -> SignalReply:
+            taken, timed_out, waiting = stamped
+            return self.kit.calls.take_signal(self.live.right, name, taken=taken, timed_out=timed_out, waiting=waiting)
+
+        return self.write(take)
+
+    def _stamped(self, write: StepWrite) -> StepWrite:
+        """Return a change of a step with its time, and that of its first record: for people, nobody decides by them."""
+        step, before = write.step, write.seen.more if write.seen is not None else {}
+        times = {"at": round(self.now(), 3)}
+        since = before.get("since", before.get("at"))
+        if since is not None:
+            times["since"] = since
+        return attrs.evolve(write, step=attrs.evolve(step, more={**step.more, **times}))
 
     def write[T](self, function: Callable[[], T]) -> T:
         """Make a call of the port until it is answered; a refusal stops the run."""
@@ -293,9 +311,10 @@ class Run:
             StepFailed: for good.
             Suspend: it is tried again later.
         """
-        found = self.settled(unit, function)
-        if found is not None:
-            return found.value
+        if unit.seen is not None and unit.seen.state is StepState.DONE:
+            return self.remembered(unit.key, function)
+        if unit.seen is not None and unit.seen.state is StepState.FAILED:
+            raise StepFailed(unit.key, unit.seen.attempts, unit.seen.error)
         check_policy(unit.key, function, unit.policy)
         waiting_for = f"the next attempt of {unit.kind.value} {unit.key!r}"
         while True:
@@ -312,30 +331,14 @@ class Run:
             if step.state is StepState.FAILED:
                 raise StepFailed(unit.key, step.attempts, step.error)
 
-    def settled(self, unit: Unit, function: Callable[..., Any]) -> Kept | None:
-        """Return the remembered value of a step, None where it has none yet.
-
-        Raises:
-            StepFailed: it has failed for good.
-        """
-        seen = unit.seen
-        if seen is None:
-            return None
-        if seen.state is StepState.FAILED:
-            raise StepFailed(unit.key, seen.attempts, seen.error)
-        if seen.state is not StepState.DONE:
-            return None
-        return self.remembered(unit.key, function)
-
-    def remembered(self, key: str, function: Callable[..., Any]) -> Kept:
+    def remembered(self, key: str, function: Callable[..., Any]) -> Any:
         """Return the value that is kept of a step which is done."""
-        text = self.journal.value(key) or "null"
-        return self.revived(key, text, self.kit.values.returned_by(function))
+        return self.revived(key, self.journal.value(key) or "null", self.kit.values.returned_by(function))
 
-    def revived(self, key: str, text: str, kind: Any) -> Kept:
+    def revived(self, key: str, text: str, kind: Any) -> Any:
         """Return a remembered value as its type."""
         try:
-            return Kept(text, self.kit.values.revive(text, kind))
+            return self.kit.values.revive(text, kind)
         except Exception as error:  # noqa: BLE001 - the type's own code, which is not the one that wrote it
             what = f"the value of {key!r} cannot be read as {kind}: {type(error).__name__}: {error}"
             self.stop_with(Changed(self.history.differs(what)))
@@ -350,6 +353,7 @@ class Run:
         if self.live.is_lost or not self.delivery.is_ours():
             self.live.lose()
             self.stop_with(Lost())
+        began_at = self.kit.clock()
         try:
             with self._running(unit):
                 kept = self._kept(function, function(*args))
@@ -360,9 +364,14 @@ class Run:
             if self._says_lost(error):
                 self.live.lose()
                 self.stop_with(Lost())
-            return after_failure(unit, error, now=self.now(), rng=self.kit.rng), None
+            failed = after_failure(unit, error, now=self.now(), rng=self.kit.rng)
+            return attrs.evolve(failed, more={**failed.more, "ran_s": self._since(began_at)}), None
         attempts = (unit.seen.attempts if unit.seen is not None else 0) + 1
-        return Step(state=StepState.DONE, kind=unit.kind, place=unit.place, attempts=attempts), kept
+        more = {"ran_s": self._since(began_at)}
+        return Step(state=StepState.DONE, kind=unit.kind, place=unit.place, attempts=attempts, more=more), kept
+
+    def _since(self, began_at: float) -> float:
+        return round(self.kit.clock() - began_at, 6)
 
     def _says_lost(self, error: BaseException) -> bool:
         """Return whether a step's exception only says that the pass is lost."""
