@@ -14,7 +14,7 @@ from stagedoor.core.handler import HandlerSpec
 from stagedoor.core.job import Job
 from stagedoor.flows.attempts import Policy
 from stagedoor.flows.delivery import Delivery
-from stagedoor.flows.engine import Engine
+from stagedoor.flows.engine import Engine, OnPass
 from stagedoor.flows.keeper import KEEP_EVERY_S, LOOK_EVERY_S, Keeper
 from stagedoor.settings import Settings
 from stagedoor.worker import Chore, HeldDelivery
@@ -50,7 +50,12 @@ def call_settings(settings: Settings) -> CallSettings:
 
 
 def flow_parts(
-    flows: Mapping[str, FlowSpec], calls: Calls, *, settings: Settings, make_context: Callable[[Job, Any], Any]
+    flows: Mapping[str, FlowSpec],
+    calls: Calls,
+    *,
+    settings: Settings,
+    make_context: Callable[[Job, Any], Any],
+    on_pass: OnPass,
 ) -> FlowParts:
     """Return the parts of a worker that run these flows.
 
@@ -59,6 +64,7 @@ def flow_parts(
         calls: the journal, of this worker's deliveries.
         settings: all of them.
         make_context: as for other handlers; its second argument is asked for `check` and `is_async` alone.
+        on_pass: told of each pass.
     """
     rng = random.Random()
     keeper = Keeper(
@@ -70,7 +76,7 @@ def flow_parts(
         rng=rng,
     )
     defaults = Policy(attempts=settings.max_attempts, base=settings.backoff_base_s, cap=settings.backoff_cap_s)
-    engine = Engine(calls, keeper=keeper, defaults=defaults, rng=rng)
+    engine = Engine(calls, keeper=keeper, defaults=defaults, rng=rng, on_pass=on_pass)
 
     def delivery_of(job: Job, held: HeldDelivery) -> Any:
         if job.kind not in flows:

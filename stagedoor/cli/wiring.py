@@ -29,6 +29,7 @@ from stagedoor.cli.plugins import Plugins, load_plugins
 from stagedoor.core.keys import Keys
 from stagedoor.errors import ConfigurationError
 from stagedoor.events import EventStream, RelayStopped, Warned
+from stagedoor.flows.engine import OnPass
 from stagedoor.orders import OrderBook, Outbox, open_engine
 from stagedoor.orders.engine import Database, create_schema
 from stagedoor.relay import Relay
@@ -169,6 +170,7 @@ async def serve_worker(equipment: Equipment, *, with_relay: bool = False, stop: 
                     RedisCalls(link, keys, settings=call_settings(settings), owner=deliveries),
                     settings=settings,
                     make_context=_shop(equipment, watch.rendered).make_context,
+                    on_pass=watch.passed,
                 )
                 code = await run_worker(
                     deliveries,
@@ -190,10 +192,11 @@ async def serve_worker(equipment: Equipment, *, with_relay: bool = False, stop: 
 
 @attrs.frozen(kw_only=True)
 class Watch:
-    """What a worker is watched by; *rendered* is told of each render."""
+    """What a worker is watched by; *rendered* is told of each render, *passed* of each pass of a flow's call."""
 
     vitals: Vitals
     rendered: Callable[[str, float], None] = lambda _name, _seconds: None
+    passed: OnPass = lambda _flow, _ended, _seconds, _outcomes: None
 
 
 @contextlib.contextmanager
@@ -225,7 +228,7 @@ def watched(equipment: Equipment) -> Iterator[Watch]:
     waiting = Remembered(hasty.look_for_waiting, LOOK_S, time.monotonic)
     probes = Probes(metrics.registry, vitals=vitals, waiting=waiting, block_s=settings.block_ms / 1000)
     with serving(settings.metrics_port, probes.answer):
-        yield Watch(vitals=vitals, rendered=metrics.rendered)
+        yield Watch(vitals=vitals, rendered=metrics.rendered, passed=metrics.passed)
 
 
 def _shop(equipment: Equipment, rendered: Callable[[str, float], None]) -> Shop:

@@ -7,7 +7,7 @@ here is ``other``, for kinds come from whoever writes the stream.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
@@ -15,6 +15,7 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from stagedoor.broker.inspection import Overview, StreamView
+from stagedoor.core.journal import CallState
 from stagedoor.core.outcome import Outcome
 from stagedoor.errors import BrokerError
 from stagedoor.events import (
@@ -35,6 +36,8 @@ OTHER = "other"
 REMEMBER_S = 5.0
 """A look takes one call of ten commands: however often somebody scrapes, at most one call in five seconds."""
 _OUTCOMES = frozenset(outcome.word for outcome in get_args(Outcome))
+_PASS_ENDINGS = frozenset((*(state.value for state in CallState), "lost"))
+_ATTEMPTS = ("done", "retry", "failed")
 _FENCED_AT = frozenset(("settle", "renew", "check"))
 _RUN_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 _QUEUE_BUCKETS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0, 7200.0)
@@ -75,6 +78,11 @@ class Metrics:
         self._outages = self._counter("redis_outages", "times that Redis was away for over a second")
         self._run = self._histogram("run_seconds", "seconds that a handler ran", _RUN_BUCKETS, "kind")
         self._render = self._histogram("render_seconds", "seconds that a render took", _RUN_BUCKETS, "renderer")
+        self._passes = self._counter(
+            "passes", "passes of flows' calls by the state they left the call in", "flow", "ended"
+        )
+        self._attempts = self._counter("step_attempts", "attempts of flows' steps by what became of them", "outcome")
+        self._pass = self._histogram("pass_seconds", "seconds that a pass took", _RUN_BUCKETS, "flow")
         self._queue = self._histogram("settled_age_seconds", "seconds from queued to settled", _QUEUE_BUCKETS, "kind")
         self.registry.register(_Gauges(vitals, Remembered(look, REMEMBER_S, clock)))
         ProcessCollector(namespace="stagedoor", registry=self.registry)
@@ -92,6 +100,8 @@ class Metrics:
             self._fenced.labels(at)
         for stream in ("jobs", "critical"):
             self._trimmed.labels(stream)
+        for outcome in _ATTEMPTS:
+            self._attempts.labels(outcome)
         for kind in self._kinds:
             for outcome in ("done", "retry", "dead"):
                 self._outcomes.labels(kind, outcome)
@@ -103,6 +113,14 @@ class Metrics:
     def rendered(self, renderer: str, seconds: float) -> None:
         """Count one render; may be called in any thread."""
         self._render.labels(renderer if renderer in self._renderers else OTHER).observe(seconds)
+
+    def passed(self, flow: str, ended: str, seconds: float, outcomes: Mapping[str, int]) -> None:
+        """Count one pass of a flow's call; may be called in any thread."""
+        label = self.kind_of(flow)
+        self._passes.labels(label, ended if ended in _PASS_ENDINGS else OTHER).inc()
+        self._pass.labels(label).observe(seconds)
+        for outcome, count in outcomes.items():
+            self._attempts.labels(outcome if outcome in _ATTEMPTS else OTHER).inc(count)
 
     def take(self, event: Event) -> None:
         """Count one event; may be called in any thread."""

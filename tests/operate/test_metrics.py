@@ -210,6 +210,18 @@ def test_one_look_is_one_round_trip_of_ten_commands(real: RedisHarness) -> None:
     assert after - before <= 10 + 2 + 1, "ten, MULTI and EXEC, and the INFO of this test"
 
 
+def test_passes_are_counted_with_bounded_labels(vitals: Vitals) -> None:
+    made = metrics(vitals)
+    made.passed("print", "sleeping", 0.2, {"done": 3, "retry": 1})
+    made.passed("nobody knows it", "somehow", 0.1, {"odd": 1})
+    sample = made.registry.get_sample_value
+    assert sample("stagedoor_passes_total", {"flow": "print", "ended": "sleeping"}) == 1
+    assert sample("stagedoor_passes_total", {"flow": "other", "ended": "other"}) == 1
+    assert sample("stagedoor_pass_seconds_sum", {"flow": "print"}) == 0.2
+    counted = {word: sample("stagedoor_step_attempts_total", {"outcome": word}) for word in ("done", "failed", "other")}
+    assert counted == {"done": 3, "failed": 0, "other": 1}
+
+
 def test_the_guide_names_every_metric_and_no_other(vitals: Vitals) -> None:
     """A short form in the guide, ``_pool`` beside ``stagedoor_unread``, stands for the whole name."""
     guide = (Path(__file__).parents[2] / "docs" / "operating.md").read_text("utf-8")
