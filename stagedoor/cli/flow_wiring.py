@@ -55,7 +55,7 @@ def flow_parts(
     *,
     settings: Settings,
     make_context: Callable[[Job, Any], Any],
-    on_pass: OnPass,
+    on_pass: OnPass = lambda *_: None,
 ) -> FlowParts:
     """Return the parts of a worker that run these flows.
 
