@@ -56,6 +56,7 @@ async def living(
         FakeCalls(broker, owner=deliveries),
         settings=made,
         make_context=lambda _job, asked: asked,
+        on_pass=lambda *_told: None,
     )
     recorder, stop = Recorder(), StopRequest()
 
