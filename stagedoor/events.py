@@ -201,7 +201,7 @@ class ResultIgnored(Event):
 
 @attrs.frozen(kw_only=True)
 class EntriesReturned(Event):
-    """Entries went back to the pool: *why* is released, stray, surplus or leftover."""
+    """Entries went back to the pool: *why* is released, stray, surplus, suspect or leftover."""
 
     why: str
     count: int

@@ -11,12 +11,13 @@ is in `ready`, and in `suspects` what must run alone; how threads make themselve
 heard is in `telling`, and what becomes of those that do not end in `orphans`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 import trio
 
 from stagedoor.core.entry import Claimed
 from stagedoor.core.outcome import Outcome, Release
+from stagedoor.core.tenure import Stream
 from stagedoor.errors import JobTimeout
 from stagedoor.events import EventStream
 from stagedoor.worker.attempt import Attempts, Clocks
@@ -53,7 +54,7 @@ class Executor:
         self._limiter = trio.CapacityLimiter(slots)
         self._threads = trio.CapacityLimiter(slots)
         self._ready = Ready()
-        self._suspects = Suspects()
+        self._suspects = Suspects(clocks.monotonic)
         self._running: dict[Slot, None] = {}
         self._orphans = Orphans(
             self._running,
@@ -148,9 +149,35 @@ class Executor:
         elif self._is_draining:
             self._settler.submit(held, Release())
         elif is_suspect(held):
-            self._suspects.put(held)
+            self._route_suspect(held)
         else:
             self._ready.put(held)
+
+    def _route_suspect(self, held: HeldDelivery) -> None:
+        if self._suspects.are_unwelcome and not self._is_idle:
+            self._suspects.leave(held)
+            self._settler.submit(held, Release(), why="suspect")
+        else:
+            self._suspects.put(held)
+
+    @property
+    def _is_idle(self) -> bool:
+        """Whether what must run alone could start now."""
+        return not self._running and self._limiter.available_tokens >= 1
+
+    def left_in_pool(self) -> Collection[tuple[Stream, str]]:
+        """Return the entries that a read should leave to others."""
+        return () if self._is_idle else self._suspects.left
+
+    def release_suspects(self) -> int:
+        """Give back those that have waited too long for what runs here to end; returns how many.
+
+        Call it on a steady tick.
+        """
+        count = self._give_back(self._suspects.give_up(), "suspect")
+        if count:
+            self.react()
+        return count
 
     def release_surplus(self) -> int:
         """Give back what was read ahead and turned out too slow; returns how many.
@@ -241,7 +268,7 @@ class Executor:
         Whatever this process still holds when it vanishes is blamed, too, also what only waits.
         """
         self._give_back([*self._ready.take_all(), *self._suspects.take_others()], "surplus")
-        if self._running or self._limiter.available_tokens < 1:
+        if not self._is_idle:
             return
         if not self._settler.is_idle:
             self._settler.call_when_idle(self._start_slots)

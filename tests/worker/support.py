@@ -118,7 +118,7 @@ class Shop:
 
     def claim(self, most: int = 100) -> list[str]:
         """Claim what there is and hand it to the executor; return the ids."""
-        reply = self.deliveries.read(most)
+        reply = self.deliveries.read(most, leave=self.executor.left_in_pool())
         self.executor.accept(reply.claimed)
         return [one.entry.entry_id for one in reply.claimed]
 

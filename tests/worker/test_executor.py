@@ -26,7 +26,7 @@ from stagedoor.events import (
 from stagedoor.testing import FakeBroker, FakeDeliveries
 from stagedoor.worker.held import HeldDelivery
 from stagedoor.worker.ready import first, pop
-from stagedoor.worker.suspects import ALONE_FROM_CRASHES
+from stagedoor.worker.suspects import ALONE_FROM_CRASHES, FIRST_PATIENCE_S, LONGEST_PATIENCE_S
 from tests.worker.support import Gate, Shop, eventually, identity, job_fields, open_shop, spec
 
 LATER = "retry"
@@ -334,6 +334,20 @@ async def test_beside_an_orphan_the_other_slots_work_on() -> None:
 # -- lost tenures -------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
+async def test_what_lapses_before_it_starts_is_not_started(is_async: bool) -> None:
+    gate, late = Gate(), Gate()
+    function = late.handle_async if is_async else late.handle
+    async with open_shop(spec(gate.handle, "long"), spec(function), slots=1) as shop:
+        shop.add_and_claim("long", "work")
+        await gate.wait_for(1)
+        shop.register.everything()[1].lost = True
+        gate.open()
+        await eventually(lambda: len(shop.register) == 0)
+        assert late.came == []
+        assert len(shop.recorder.of(DeliverySettled)) == 1
+
+
 def check(job: Any, held: Any) -> None:
     """Ask whether to go on."""
     held.check()
@@ -561,6 +575,77 @@ async def test_such_an_entry_waits_also_for_a_slot_that_an_orphan_has() -> None:
         assert shop.executor.ready == 1
         gate.open()
         await shop.recorder.wait(DeliverySettled, outcome="done")
+
+
+async def test_a_suspect_that_comes_during_a_long_job_goes_back_and_others_are_read_meanwhile() -> None:
+    clock, gate = Hand(), Gate()
+    async with open_shop(spec(gate.handle, "long"), spec(nothing), clock=clock, slots=4) as shop:
+        shop.add_and_claim("long")
+        await gate.wait_for(1)
+        suspect = shop.broker.add(job_fields())
+        crashed(shop, suspect, ALONE_FROM_CRASHES)
+        assert shop.claim() == [suspect]
+        clock.now += FIRST_PATIENCE_S / 2
+        assert (shop.executor.release_suspects(), shop.executor.room()) == (0, 0)
+
+        clock.now += FIRST_PATIENCE_S / 2
+        assert shop.executor.release_suspects() == 1
+        await shop.recorder.wait(EntriesReturned, why="suspect", count=1)
+        assert shop.executor.room() == 3
+        # It stays in the pool for others, and what is behind it comes.
+        behind = shop.add_and_claim("work")
+        assert (len(behind), suspect in behind) == (1, False)
+        await shop.recorder.wait(DeliverySettled, outcome="done")
+        # Until nothing else runs here.
+        gate.open()
+        await eventually(lambda: shop.executor.running == 0)
+        await shop.settler.wait_idle()
+        assert shop.claim() == [suspect]
+        await shop.recorder.wait(DeliverySettled, 3, outcome="done")
+
+
+async def test_at_most_a_tenth_of_the_time_is_spent_on_waiting_for_suspects() -> None:
+    """A worker whose slots are never all free neither starves tickets nor claims and returns in a hot loop."""
+    clock, gate = Hand(), Gate()
+    async with open_shop(spec(gate.handle, "long"), spec(nothing), clock=clock, slots=4) as shop:
+        shop.add_and_claim("long")
+        await gate.wait_for(1)
+        for _ in range(3):
+            crashed(shop, shop.broker.add(job_fields()), ALONE_FROM_CRASHES)
+        closed_s, claims, patience = 0, 0, []
+        for _ in range(1500):
+            if shop.executor.room():
+                claims += len(shop.claim())
+            else:
+                closed_s += 1
+                if shop.executor.release_suspects():
+                    patience.append(closed_s - sum(patience))
+            await shop.settler.wait_idle()
+            clock.now += 1.0
+        assert 1500 * 0.05 < closed_s < 1500 * 0.12
+        assert patience[:5] == [1, 2, 4, 8, 16]
+        assert max(patience) <= LONGEST_PATIENCE_S + 1
+        assert claims < 1500 * 0.05
+        gate.open()
+
+
+async def test_a_suspect_that_comes_too_soon_after_another_goes_back_at_once() -> None:
+    clock, gate = Hand(), Gate()
+    async with open_shop(spec(gate.handle, "long"), spec(nothing), clock=clock, slots=4) as shop:
+        shop.add_and_claim("long")
+        await gate.wait_for(1)
+        first, second = (shop.broker.add(job_fields()) for _ in range(2))
+        crashed(shop, first, ALONE_FROM_CRASHES)
+        assert shop.claim(1) == [first]
+        clock.now += FIRST_PATIENCE_S
+        shop.executor.release_suspects()
+        crashed(shop, second, ALONE_FROM_CRASHES)
+        await shop.recorder.wait(EntriesReturned, why="suspect")
+        assert shop.claim(1) == [second]
+        await shop.recorder.wait(EntriesReturned, 2, why="suspect")
+        assert shop.executor.room() == 3
+        assert shop.claim() == []
+        gate.open()
 
 
 async def test_one_crash_is_no_reason_to_run_alone() -> None:

@@ -12,6 +12,7 @@
 -- ARGV[4]  limit, entries in all, at least 1
 -- ARGV[5]  for_jobs, how many of them critical may not take while jobs has work
 -- ARGV[6]  dead_maxlen, entries
+-- ARGV[7…] entries that are left in the pool: '<stream number>:<id>'
 -- Reply    {'absent'} or {'taken'}: nothing was read; or
 --          {'ok', entries, trimmed}: entries = one value each: a line of numbers (stream number, deliveries,
 --          then the lengths of what follows), then without separators: id, crash log, names and values;
@@ -19,7 +20,7 @@
 --          (one value per entry, because each value costs the caller more time to parse than an entry costs Redis)
 -- Invariant: each entry returned is pending under the caller with the count returned.
 -- Fence: the record's incarnation.
--- Cost: O(limit · log pending).
+-- Cost: O((limit + entries left) · log pending).
 -- include: _fence.lua
 -- include: _pool.lua
 local group, consumer, limit = ARGV[1], ARGV[2], tonumber(ARGV[4])
@@ -27,7 +28,8 @@ local for_jobs = tonumber(ARGV[5])
 local why = refused(KEYS[3], ARGV[3])
 if why then return {why} end
 
-local taken, trimmed = {}, {}
+local taken, trimmed, left = {}, {}, {}
+for i = 7, #ARGV do left[ARGV[i]] = true end
 
 local function take(number, id, deliveries, log, fields)
   local numbers = {number, deliveries, #id, #log}
@@ -35,20 +37,28 @@ local function take(number, id, deliveries, log, fields)
   taken[#taken + 1] = table.concat(numbers, ' ') .. '\n' .. id .. log .. table.concat(fields)
 end
 
+local function take_pooled(number, id, deliveries)
+  local body = redis.call('XRANGE', KEYS[number], id, id, 'COUNT', 1)
+  if #body == 0 then
+    if bury_trimmed(KEYS[number], group, number, id, '~pool', KEYS[5], ARGV[6]) then
+      trimmed[#trimmed + 1] = {number, id}
+    end
+  else
+    redis.call('XCLAIM', KEYS[number], group, consumer, 0, id)
+    local log = redis.call('HGET', KEYS[4], number .. ':' .. id) or ''
+    take(number, id, deliveries + 1, log, body[1][2])
+  end
+end
+
 local function take_from_pool(number)
   local room = limit - #taken
   if room <= 0 then return end
-  for _, pooled in ipairs(redis.call('XPENDING', KEYS[number], group, '-', '+', room, '~pool')) do
-    local id, deliveries = pooled[1], pooled[4]
-    local body = redis.call('XRANGE', KEYS[number], id, id, 'COUNT', 1)
-    if #body == 0 then
-      if bury_trimmed(KEYS[number], group, number, id, '~pool', KEYS[5], ARGV[6]) then
-        trimmed[#trimmed + 1] = {number, id}
-      end
-    else
-      redis.call('XCLAIM', KEYS[number], group, consumer, 0, id)
-      local log = redis.call('HGET', KEYS[4], number .. ':' .. id) or ''
-      take(number, id, deliveries + 1, log, body[1][2])
+  local page = redis.call('XPENDING', KEYS[number], group, '-', '+', room + #ARGV - 6, '~pool')
+  for _, pooled in ipairs(page) do
+    if room == 0 then return end
+    if not left[number .. ':' .. pooled[1]] then
+      take_pooled(number, pooled[1], pooled[4])
+      room = room - 1
     end
   end
 end
