@@ -42,7 +42,7 @@ from stagedoor.events import (
     StreamHasRoom,
 )
 from stagedoor.orders import OrderBookUnavailable, Outbox, OutboxRow
-from stagedoor.weather import Weather
+from stagedoor.weather import Outages, Weather
 
 BATCH = 200
 """Rows per call: 70,000 rows a second (measured), and no call holds Redis for more than a few ms."""
@@ -88,6 +88,7 @@ class Relay:
         namespace: the stream's; where it is given, the relay ends with `PublishedElsewhere` once the
             book has been moved to another one.
         every_s: pause in seconds when nothing waits.
+        outages: what is told of Redis being away, where others in this process call it, too.
         rng: for jitter; for tests.
     """
 
@@ -99,6 +100,7 @@ class Relay:
         events: EventStream,
         namespace: str | None = None,
         every_s: float = 0.1,
+        outages: Outages | None = None,
         rng: random.Random | None = None,
     ) -> None:
         self._outbox = outbox
@@ -108,7 +110,7 @@ class Relay:
         self._every_s = every_s
         rng = rng or random.Random()
         # Also what Redis should never answer, such as a key of another type: somebody will put that right.
-        self._redis_weather = Weather(events=events, rng=rng, unavailable=BrokerError)
+        self._redis_weather = Weather(events=events, rng=rng, unavailable=BrokerError, outages=outages)
         self._book_weather = Weather(
             events=events,
             rng=rng,

@@ -9,11 +9,11 @@ Every method may raise:
 * `BrokerUnavailable`: nothing is known of its effect. Repeat it as it stands;
   each is safe to repeat, `settle` through its batch number.
 * `GroupMissing`: call `ensure_groups`, then repeat it.
-* `NameTaken`: another process has this worker's name; stop.
+* `NameTaken`: another process has this worker's name; call `rejoin`, then repeat it.
 """
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 import attrs
@@ -182,6 +182,23 @@ class Deliveries(Protocol):
         """
         ...
 
+    def rejoin(self, held: Sequence[Claimed]) -> str:
+        """Take a name anew after another process was found to have ours: ours again where it is free by now.
+
+        Redis may have been restored from a copy in which an earlier process had it; or this process froze
+        for so long that it was taken for dead. Either way it owns nothing any more under the old name, but
+        for what a blocked read was handed under it since: that goes to the pool.
+
+        Args:
+            held: all that this process has in hand.
+
+        Returns:
+            The name taken.
+
+        **Durability**: as of `join`; safe to repeat.
+        """
+        ...
+
     def beat(self, pulse: Pulse) -> None:
         """Say that this process lives; writes the record anew where it was flushed.
 
@@ -197,12 +214,13 @@ class Deliveries(Protocol):
         """
         ...
 
-    def read(self, limit: int, *, for_jobs: int = 0) -> ReadReply:
+    def read(self, limit: int, *, for_jobs: int = 0, leave: Collection[tuple[Stream, str]] = ()) -> ReadReply:
         """Claim up to *limit* entries without blocking: the pool's, then critical ones, then jobs.
 
         Args:
             limit: at least 1.
             for_jobs: how many of them critical entries may not take while jobs has work.
+            leave: streams and ids of entries to be left in the pool, at most a few hundred.
 
         **Durability**: the entries are pending under this name when it returns; if
         the reply is lost they are too, and `stray` finds them.
@@ -224,7 +242,8 @@ class Deliveries(Protocol):
     def stray(self, held: Sequence[Tenure]) -> int:
         """Move what Redis says is ours, but is not among *held*, to the pool; returns how many.
 
-        Call it after a read whose reply was lost, before the next one.
+        Tenures are compared, not entries: one that lapsed here and was claimed again with the lost
+        reply is no longer what we hold. Call it after a read whose reply was lost, before the next one.
         """
         ...
 

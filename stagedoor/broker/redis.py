@@ -5,7 +5,7 @@ replies unpacked, and nothing is decided.
 """
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, cast
 
 import attrs
@@ -109,6 +109,14 @@ class RedisDeliveries:
             f"name: {MOST_NAMES} live workers are called {self._settings.wanted_name!r} or like it; set another name"
         )
 
+    def rejoin(self, held: Sequence[Claimed]) -> str:
+        """Take a name anew; give back what was handed out under the old one behind its new owner's back."""
+        before = self._name
+        name = self.join(self._me, self._pulse)
+        if name != before:
+            self._release(held, consumer=before)
+        return name
+
     def _take(self, name: str) -> bool:
         buried = self._buried_incarnation(name)
         args = [
@@ -145,12 +153,13 @@ class RedisDeliveries:
 
     # -- reading ------------------------------------------------------------------
 
-    def read(self, limit: int, *, for_jobs: int = 0) -> ReadReply:
+    def read(self, limit: int, *, for_jobs: int = 0, leave: Collection[tuple[Stream, str]] = ()) -> ReadReply:
         """Claim without blocking."""
+        left = [f"{stream.value}:{entry_id}" for stream, entry_id in leave]
         reply = self._fenced(
             "read",
             [*self._mine, self._keys.crashes, self._keys.dead],
-            [limit, for_jobs, self._settings.dead_maxlen],
+            [limit, for_jobs, self._settings.dead_maxlen, *left],
             patient=True,
         )
         with sound_reply():
@@ -158,8 +167,9 @@ class RedisDeliveries:
 
     def wait(self, block_ms: int) -> ReadReply:
         """Block on both streams for one entry."""
+        name = self._name
         reply = self._blocked.run(
-            "XREADGROUP", "GROUP", GROUP, self._name, "COUNT", 1, "BLOCK", block_ms,
+            "XREADGROUP", "GROUP", GROUP, name, "COUNT", 1, "BLOCK", block_ms,
             "STREAMS", *self._streams, ">", ">",
         )  # fmt: skip
         by_key = {self._keys.stream.encode(): 1, self._keys.critical.encode(): 2}
@@ -174,6 +184,10 @@ class RedisDeliveries:
             # No pool looks after this connection: it would stay one reply behind for good.
             self._blocked.disconnect()
             raise
+        if name != self._name:
+            # The name is another process' by now, which knows nothing of what we were handed under it.
+            self._release(claimed, consumer=name)
+            claimed = []
         return ReadReply(tuple(claimed))
 
     def unblock(self) -> None:
@@ -182,7 +196,7 @@ class RedisDeliveries:
 
     def stray(self, held: Sequence[Tenure]) -> int:
         """Release what is pending under this name and not held."""
-        known = {tenure.entry for tenure in held}
+        known = set(held)
         released = 0
         for stream, key in zip(Stream, self._streams, strict=True):
             start = "-"
@@ -190,9 +204,8 @@ class RedisDeliveries:
                 with sound_reply(), mapped_errors():
                     page: Any = self._link.patient.xpending_range(key, GROUP, start, "+", MOST_PER_MOVE, self._name)
                     rows = [(row["message_id"].decode(), row["times_delivered"]) for row in page]
-                strangers = [
-                    Tenure(stream, entry_id, count) for entry_id, count in rows if (stream, entry_id) not in known
-                ]
+                pending = [Tenure(stream, entry_id, count) for entry_id, count in rows]
+                strangers = [tenure for tenure in pending if tenure not in known]
                 released += self.release([Claimed(Entry(stream, t.entry_id, ()), t) for t in strangers])
                 if len(rows) < MOST_PER_MOVE:
                     break
@@ -235,6 +248,9 @@ class RedisDeliveries:
 
     def release(self, claimed: Sequence[Claimed]) -> int:
         """Put entries into the pool."""
+        return self._release(claimed, consumer=self._name)
+
+    def _release(self, claimed: Sequence[Claimed], *, consumer: str) -> int:
         if not claimed:
             return 0
         args: list[Any] = []
@@ -242,7 +258,7 @@ class RedisDeliveries:
             fields = () if one.entry.is_oversized or not one.entry.fields else fields_to_move(one.entry, one.crash_log)
             flat = [part for pair in fields for part in pair]
             args += [one.tenure.stream.value, one.tenure.entry_id, one.tenure.deliveries, len(flat), *flat]
-        reply = self._fenced("release", self._mine, args, patient=True)
+        reply = self._fenced("release", self._mine, args, patient=True, consumer=consumer)
         with sound_reply():
             return sum(word == b"ok" for word in reply[1])
 
@@ -330,10 +346,12 @@ class RedisDeliveries:
     def _patiently(self, name: str, keys: Sequence[str], args: Sequence[Any]) -> Any:
         return self._scripts[name](self._link.patient, keys, args)
 
-    def _fenced(self, name: str, keys: Sequence[str], args: Sequence[Any], *, patient: bool = False) -> Any:
+    def _fenced(
+        self, name: str, keys: Sequence[str], args: Sequence[Any], *, patient: bool = False, consumer: str | None = None
+    ) -> Any:
         """Run a script that checks the record; write the record anew once where it is gone."""
         run = self._patiently if patient else self._quickly
-        who = [GROUP, self._name, self._me.incarnation]
+        who = [GROUP, consumer or self._name, self._me.incarnation]
         reply = run(name, keys, [*who, *args])
         if _word(reply) == b"absent":
             self.beat(self._pulse)

@@ -35,7 +35,7 @@ from stagedoor.orders.engine import Database, create_schema
 from stagedoor.relay import Relay
 from stagedoor.rendering.pool import RenderPool
 from stagedoor.settings import Settings
-from stagedoor.weather import Weather
+from stagedoor.weather import Outages, Weather
 from stagedoor.worker import ExitCode, StopRequest, WorkerSettings, run_worker
 from stagedoor.worker.identity import current_identity, is_provably_gone
 from stagedoor.worker.lookout import Lookout
@@ -154,13 +154,16 @@ async def serve_worker(equipment: Equipment, *, with_relay: bool = False, stop: 
     )
     for note in equipment.plugins.notes:
         events.emit(Warned(message=note))
+    # One for both: an outage of Redis is told once.
+    outages = Outages(events)
     losses = Losses(link, keys, dead_maxlen=settings.dead_maxlen)
     companions: tuple[Callable[[], Awaitable[None]], ...] = (
         # Thrice as often as the pending lists are walked: the counters soon lose track of a loss.
         Lookout(losses.note, events=events, every_s=settings.reclaim_every_s / 3, rng=random.Random()).run,
     )
     if with_relay:
-        companions += (make_relay(equipment.book.outbox, link, settings=settings, events=events).run,)
+        relay = make_relay(equipment.book.outbox, link, settings=settings, events=events, outages=outages)
+        companions += (relay.run,)
     code = ExitCode.FAILED
     async with _signals(stop, settings.grace_s):
         try:
@@ -184,6 +187,7 @@ async def serve_worker(equipment: Equipment, *, with_relay: bool = False, stop: 
                     companions=companions,
                     chores=flows.chores,
                     vitals=watch.vitals,
+                    outages=outages,
                 )
         finally:
             deliveries.close()
@@ -253,11 +257,13 @@ async def _signals(stop: StopRequest, grace_s: float) -> AsyncIterator[None]:
 # -- a relay ------------------------------------------------------------------------
 
 
-def make_relay(outbox: Outbox, link: Link, *, settings: Settings, events: EventStream) -> Relay:
+def make_relay(
+    outbox: Outbox, link: Link, *, settings: Settings, events: EventStream, outages: Outages | None = None
+) -> Relay:
     """Return a relay between this outbox and this Redis."""
     publishing = RedisPublishing(link, Keys(settings.namespace), stream_maxlen=settings.stream_maxlen)
     every_s = settings.relay_every_ms / 1000
-    return Relay(outbox, publishing, events=events, namespace=settings.namespace, every_s=every_s)
+    return Relay(outbox, publishing, events=events, namespace=settings.namespace, every_s=every_s, outages=outages)
 
 
 async def serve_relay(outbox: Outbox, link: Link, *, settings: Settings, events: EventStream) -> None:

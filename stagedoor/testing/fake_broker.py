@@ -4,7 +4,7 @@ A conformance suite holds this and the real broker to the same answers and the
 same state after every verb.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from stagedoor.broker.bodies import call_of, dead_letter, delayed_body, fields_to_move
 from stagedoor.broker.deliveries import (
@@ -105,6 +105,19 @@ class FakeDeliveries:
                 f"name: {MOST_NAMES} live workers are called {wanted!r} or like it; set another name"
             )
 
+    def rejoin(self, held: Sequence[Claimed]) -> str:
+        """Take a name anew; give back what was handed out under the old one behind its new owner's back."""
+        before = self._name
+        with self._broker.call("rejoin"):
+            name = self.join(self._me, self._pulse)
+            if name != before:
+                self._hand_back(before, held)
+            return name
+
+    def _hand_back(self, name: str, claimed: Sequence[Claimed]) -> None:
+        for one in claimed:
+            self._release_one(one, name)
+
     def _take(self, name: str) -> bool:
         old = self._broker.record(name)
         is_own = old is not None and old.identity.incarnation == self._me.incarnation
@@ -141,23 +154,29 @@ class FakeDeliveries:
 
     # -- reading --------------------------------------------------------------------
 
-    def read(self, limit: int, *, for_jobs: int = 0) -> ReadReply:
+    def read(self, limit: int, *, for_jobs: int = 0, leave: Collection[tuple[Stream, str]] = ()) -> ReadReply:
         """Claim without blocking: the pool's, then critical ones, then jobs."""
         with self._broker.call("read"):
             self._check_record()
             claimed: list[Claimed] = []
             trimmed: list[Trimmed] = []
             for stream in (Stream.CRITICAL, Stream.JOBS):
-                self._take_from_pool(stream, limit - len(claimed), claimed, trimmed)
+                pooled = [one for one in self._pooled(stream) if (stream, id_text(one)) not in leave]
+                self._take_from_pool(stream, pooled[: max(0, limit - len(claimed))], claimed, trimmed)
             self._take_new(Stream.CRITICAL, limit - len(claimed) - for_jobs, claimed)
             self._take_new(Stream.JOBS, limit - len(claimed), claimed)
             if for_jobs > 0:
                 self._take_new(Stream.CRITICAL, limit - len(claimed), claimed)
             return ReadReply(tuple(claimed), tuple(trimmed))
 
-    def _take_from_pool(self, stream: Stream, room: int, claimed: list[Claimed], trimmed: list[Trimmed]) -> None:
+    def _pooled(self, stream: Stream) -> list[Id]:
+        return list(self._broker.streams[stream].owned(POOL))
+
+    def _take_from_pool(
+        self, stream: Stream, entries: Sequence[Id], claimed: list[Claimed], trimmed: list[Trimmed]
+    ) -> None:
         here = self._broker.streams[stream]
-        for entry in here.owned(POOL)[: max(0, room)]:
+        for entry in entries:
             if entry in here.entries:
                 deliveries = here.claim(entry, self._name, just_id=False)
                 log = tuple(self._broker.crash_log(stream, entry).splitlines())
@@ -165,9 +184,9 @@ class FakeDeliveries:
             elif self._bury(stream, entry, POOL):
                 trimmed.append(Trimmed(stream, id_text(entry)))
 
-    def _take_new(self, stream: Stream, most: int, claimed: list[Claimed]) -> None:
+    def _take_new(self, stream: Stream, most: int, claimed: list[Claimed], *, name: str | None = None) -> None:
         if most > 0:
-            new = self._broker.streams[stream].take_new(self._name, most)
+            new = self._broker.streams[stream].take_new(name or self._name, most)
             claimed += [self._claimed(stream, entry, 1) for entry in new]
 
     def _claimed(self, stream: Stream, entry: Id, deliveries: int, log: tuple[str, ...] = ()) -> Claimed:
@@ -180,11 +199,15 @@ class FakeDeliveries:
         with broker.call("wait"):
             deadline_ms = broker.now_ms() + block_ms
             self._is_blocked, self._must_return = True, False
+            name = self._name
             try:
                 while True:
                     claimed: list[Claimed] = []
                     for stream in Stream:
-                        self._take_new(stream, 1, claimed)
+                        self._take_new(stream, 1, claimed, name=name)
+                    if name != self._name:
+                        self._hand_back(name, claimed)
+                        return ReadReply(())
                     left_ms = deadline_ms - broker.now_ms()
                     if claimed or self._must_return or left_ms <= 0:
                         return ReadReply(tuple(claimed))
@@ -208,13 +231,13 @@ class FakeDeliveries:
 
     def stray(self, held: Sequence[Tenure]) -> int:
         """Release what is pending under this name and not held."""
-        known = {tenure.entry for tenure in held}
+        known = set(held)
         with self._broker.call("stray"):
             strangers = [
                 (self._broker.streams[stream], entry)
                 for stream in Stream
                 for entry in self._broker.streams[stream].owned(self._name)
-                if (stream, id_text(entry)) not in known
+                if self._tenure(stream, entry) not in known
             ]
             if strangers:
                 self._check_record()
@@ -308,11 +331,11 @@ class FakeDeliveries:
             return 0
         with self._broker.call("release"):
             self._check_record()
-            return sum(self._release_one(one) for one in claimed)
+            return sum(self._release_one(one, self._name) for one in claimed)
 
-    def _release_one(self, one: Claimed) -> bool:
+    def _release_one(self, one: Claimed, name: str) -> bool:
         here, entry = self._broker.streams[one.tenure.stream], id_of(one.tenure.entry_id)
-        if not self._holds(one.tenure):
+        if not here.holds(entry, name, one.tenure.deliveries):
             return False
         if entry in here.entries:
             here.claim(entry, POOL, just_id=True)
@@ -420,6 +443,10 @@ class FakeDeliveries:
 
     def _holds(self, tenure: Tenure) -> bool:
         return self._broker.streams[tenure.stream].holds(id_of(tenure.entry_id), self._name, tenure.deliveries)
+
+    def _tenure(self, stream: Stream, entry: Id) -> Tenure:
+        line = self._broker.streams[stream].require_group().pending[entry]
+        return Tenure(stream, id_text(entry), line.deliveries)
 
     def _bury(self, stream: Stream, entry: Id, consumer: str) -> bool:
         return self._broker.bury_trimmed(stream, entry, consumer=consumer, maxlen=self._settings.dead_maxlen)

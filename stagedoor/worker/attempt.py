@@ -117,7 +117,9 @@ class Attempts:
     # -- in a thread --------------------------------------------------------------------
 
     def run_plain(self, held: HeldDelivery) -> Outcome:
-        """Run a plain handler once, in a context of its own."""
+        """Run a plain handler once, in a context of its own; not at all where the tenure has lapsed meanwhile."""
+        if held.lost:
+            return Release()
         # What one job sets in context variables, the next must not see.
         return self._surroundings.copy().run(self._run_plain, held)
 
@@ -131,10 +133,12 @@ class Attempts:
     # -- as a task ------------------------------------------------------------------------
 
     async def run_task(self, held: HeldDelivery) -> Outcome:
-        """Run an ``async def`` handler once, in a context of its own.
+        """Run an ``async def`` handler once, as `run_plain` does.
 
         **Cancellation**: passes through; nothing is said of the delivery.
         """
+        if held.lost:
+            return Release()
         job, spec = self._begin(held)
         try:
             return self._returned(held, await in_context(self._surroundings.copy(), self._call(job, spec, held)))

@@ -9,9 +9,9 @@ from stagedoor.broker import Deliveries, Identity, Pulse
 from stagedoor.core.handler import HandlerSpec
 from stagedoor.core.outcome import Limits
 from stagedoor.errors import BrokerError
-from stagedoor.events import EventStream
+from stagedoor.events import EventStream, Warned
 from stagedoor.settings import Settings
-from stagedoor.weather import Weather
+from stagedoor.weather import Outages, Weather
 from stagedoor.worker.attempt import Attempts, Clocks, MakeContext
 from stagedoor.worker.executor import Executor
 from stagedoor.worker.heartbeat import Heartbeat
@@ -67,6 +67,7 @@ class Given:
     rng: random.Random
     vitals: Vitals
     chores: tuple[Chore, ...]
+    outages: Outages
 
 
 class Parts:
@@ -80,8 +81,10 @@ class Parts:
         self.weather = Weather(
             events=given.events,
             ensure_groups=given.deliveries.ensure_groups,
+            regain=self._regain_name,
             rng=given.rng,
             unavailable=BrokerError,
+            outages=given.outages,
         )
         self.settler = self._make_settler()
         self.executor = self._make_executor()
@@ -110,11 +113,35 @@ class Parts:
         self.promoter.wake_in(seconds)
 
     def _tick(self) -> None:
-        """Twice a second: give back what turned out too slow to be read ahead, and count orphans."""
+        """Twice a second: give back what waits here for too long, and count orphans."""
         self.executor.release_surplus()
+        self.executor.release_suspects()
         stop = self._given.stop
         if self.executor.orphaned * 2 >= self._given.settings.slots and not stop.is_asked:
             stop.ask("half the slots hold threads that do not end", ExitCode.ORPHANED)
+
+    def take_name(self) -> str:
+        """Join under a name of our own; runs in a thread."""
+        sent_at = self.standing.now()
+        name = self._given.deliveries.join(self._given.identity, self.pulse())
+        # The first beat: from now on, hearing nothing of us for a TTL means that we have lapsed.
+        self.standing.beat_succeeded(sent_at)
+        return name
+
+    def _regain_name(self) -> None:
+        """Go on under a name of our own after another process was found to have ours; runs in a thread.
+
+        What we held is owed by whoever claims it now: its handlers are told to stop, and the fence refuses
+        what they write. That Redis may have forgotten us is no reason for this process to end.
+        """
+        given, held = self._given, self.register.everything()
+        self.register.lose_everything()
+        given.deliveries.ensure_groups()
+        before, sent_at = given.deliveries.name, self.standing.now()
+        name = given.deliveries.rejoin([attrs.evolve(one.claimed, tenure=one.tenure) for one in held])
+        self.standing.beat_succeeded(sent_at)
+        message = f"another process had the name {before!r}: this one goes on as {name!r}, without what it held"
+        given.events.emit(Warned(message=message))
 
     # -- how they are made ----------------------------------------------------------------
 

@@ -5,14 +5,15 @@ Whoever wants it to end pokes the reader, which ends the read on Redis and goes 
 with what it returned.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import trio
 
 from stagedoor.broker import Deliveries
 from stagedoor.broker.deliveries import ReadReply
 from stagedoor.core.backoff import exponential_s
-from stagedoor.errors import BrokerError, NameTaken
+from stagedoor.core.tenure import Stream
+from stagedoor.errors import BrokerError
 from stagedoor.events import EntriesReturned, EntryTrimmed, EventStream
 from stagedoor.weather import FIRST_PAUSE_S, LONGEST_PAUSE_S, Weather
 from stagedoor.worker.executor import Executor
@@ -81,6 +82,7 @@ class Reader:
                 if await self._wait_for_room():
                     await self.read_once()
         finally:
+            self._weather.outages.forget("wait")
             self._ended.set()
 
     async def _wait_for_room(self) -> bool:
@@ -98,7 +100,13 @@ class Reader:
         """Claim what there is; block when there is nothing."""
         self._poked = trio.Event()
         reply = await self._weather.call(
-            "read", self._read, self._limit(), limiter=self._limiter, on_failure=self._note_lost_reply, abandon=True
+            "read",
+            self._read,
+            self._limit(),
+            self._executor.left_in_pool(),
+            limiter=self._limiter,
+            on_failure=self._note_lost_reply,
+            abandon=True,
         )
         self._report_strays()
         self._accept(reply)
@@ -110,13 +118,13 @@ class Reader:
         most = READ_AHEAD_COUNT if self._executor.is_reading_ahead else self._read_count
         return max(1, min(self._executor.room(), most))
 
-    def _read(self, limit: int) -> ReadReply:
+    def _read(self, limit: int, leave: Collection[tuple[Stream, str]]) -> ReadReply:
         """Read, after a lost reply only once what it may have claimed is back in the pool; runs in a thread."""
         if self._reply_was_lost:
             # What Redis says is ours and we do not know.
             self._strays += self._deliveries.stray(self._register.tenures())
             self._reply_was_lost = False
-        return self._deliveries.read(limit, for_jobs=self._for_jobs(limit))
+        return self._deliveries.read(limit, for_jobs=self._for_jobs(limit), leave=leave)
 
     def _for_jobs(self, limit: int) -> int:
         """Return how many entries critical ones leave to jobs: one slot in eight, or one in eight single reads."""
@@ -151,17 +159,15 @@ class Reader:
             reply = await trio.to_thread.run_sync(
                 self._deliveries.wait, self._block_ms, limiter=self._limiter, abandon_on_cancel=True
             )
-        except NameTaken:
-            raise
         except BrokerError as error:
             self._note_lost_reply()
             self._wait_failures += 1
             if self._wait_failures > 1:
                 # The first may be the end of a connection that is made anew; the read after it meets the rest.
-                self._weather.note_bad("wait", error)
+                self._weather.outages.note_bad("wait", error)
         else:
             self._wait_failures = 0
-            self._weather.note_good("wait")
+            self._weather.outages.note_good("wait")
             self._accept(reply)
 
     async def _pause_after_failure(self) -> None:

@@ -20,13 +20,12 @@ import trio
 
 from stagedoor.broker import Deliveries, Identity
 from stagedoor.core.handler import HandlerSpec
-from stagedoor.errors import NameTaken
 from stagedoor.events import EventStream, Warned, WorkerStarted, WorkerStopped, WorkerStopping
+from stagedoor.weather import Outages
 from stagedoor.worker.attempt import Clocks, MakeContext
 from stagedoor.worker.groups import leaves
 from stagedoor.worker.parts import Given, Parts, WorkerSettings
 from stagedoor.worker.stopping import ExitCode, StopRequest
-from stagedoor.worker.stopping import watch_signals as watch_signals  # noqa: PLC0414 - for those who import it from here
 from stagedoor.worker.upkeep import Chore
 from stagedoor.worker.vitals import Vitals
 from stagedoor.worker.wakeups import keep_hearing
@@ -56,6 +55,7 @@ async def run_worker(
     clocks: Clocks | None = None,
     rng: random.Random | None = None,
     vitals: Vitals | None = None,
+    outages: Outages | None = None,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> ExitCode:
     """Run one worker until it is asked to stop, then drain.
@@ -74,6 +74,7 @@ async def run_worker(
         clocks: for tests.
         rng: for jitter; for tests.
         vitals: where the worker writes down how it is, for whoever asks from outside.
+        outages: what is told of Redis being away; shared with companions that call it, too.
         task_status: started with the worker's name once it reads.
 
     Returns:
@@ -96,6 +97,7 @@ async def run_worker(
         rng=rng or random.Random(),
         vitals=vitals or Vitals(time.monotonic),
         chores=chores,
+        outages=outages or Outages(events),
     )
     return await _Worker(given).run(check_server, companions, task_status)
 
@@ -123,14 +125,10 @@ class _Worker:
                 await self._serve(name, companions, task_status)
         except BaseExceptionGroup as group:
             errors = list(leaves(group))
-            if len(errors) == 1 and not isinstance(errors[0], NameTaken):
-                # The caller should see what happened, not in which nursery.
-                raise errors[0] from None
-            if not all(isinstance(error, NameTaken) for error in errors):
+            if len(errors) > 1:
                 raise
-            self._parts.register.lose_everything()
-            self._events.emit(Warned(message=f"{errors[0]}; this one owns nothing any more and stops"))
-            return ExitCode.FAILED
+            # The caller should see what happened, not in which nursery.
+            raise errors[0] from None
         return self._stop.exit_code
 
     async def _serve(
@@ -149,7 +147,7 @@ class _Worker:
                 await self._read_until_stopped(name, companions, task_status)
                 await self._drain()
                 # Before the cancellation: what does not heed it must not keep us from leaving in order.
-                await self._leave(name)
+                await self._leave()
                 middle.cancel_scope.cancel()
             outer.cancel_scope.cancel()
 
@@ -161,15 +159,8 @@ class _Worker:
             for warning in await self._call("info", check_server):
                 self._events.emit(Warned(message=warning))
             await self._call("ensure_groups", self._deliveries.ensure_groups)
-            name = await self._call("join", self._take_name)
+            name = await self._call("join", self._parts.take_name)
             nursery.cancel_scope.cancel()
-        return name
-
-    def _take_name(self) -> str:
-        sent_at = self._parts.standing.now()
-        name = self._deliveries.join(self._given.identity, self._parts.pulse())
-        # The first beat: from now on, hearing nothing of us for a TTL means that we have lapsed.
-        self._parts.standing.beat_succeeded(sent_at)
         return name
 
     async def _call[T](self, name: str, function: Callable[..., T], *args: Any) -> T:
@@ -200,7 +191,7 @@ class _Worker:
             self._parts.liveness.beat_now()
             self._events.emit(
                 WorkerStopping(
-                    worker=name,
+                    worker=self._deliveries.name,
                     why=self._stop.why,
                     held=len(self._parts.register),
                     grace_s=self._given.settings.grace_s,
@@ -221,7 +212,7 @@ class _Worker:
             nursery.cancel_scope.cancel()
         self._parts.executor.release_running()
 
-    async def _leave(self, name: str) -> None:
+    async def _leave(self) -> None:
         """Write what is owed and vanish; give up when Redis does not let us."""
         async with trio.open_nursery() as nursery:
             scope = nursery.cancel_scope
@@ -236,9 +227,10 @@ class _Worker:
             await self._parts.heartbeat.stop()
             await self._call("retire", self._deliveries.retire)
             scope.cancel()
+        self._stop.has_left = True
         self._events.emit(
             WorkerStopped(
-                worker=name,
+                worker=self._deliveries.name,
                 released=self._parts.executor.given_back,
                 owed=self._parts.settler.owed,
                 orphaned=self._parts.executor.orphaned,

@@ -1,13 +1,15 @@
 """Who owns an entry: names, beats, lapsed and vanished workers, the pool, and the crashes that are counted."""
 
+import threading
 from collections.abc import Callable
 
 import pytest
 
-from stagedoor.broker.deliveries import Deliveries, Pulse, Swept, Trimmed
+from stagedoor.broker.deliveries import Deliveries, Pulse, ReadReply, Swept, Trimmed
 from stagedoor.core.keys import POOL
 from stagedoor.core.tenure import Stream
 from stagedoor.errors import BrokerError, BrokerUnavailable, ConfigurationError, GroupMissing, NameTaken
+from stagedoor.testing import FakeDeliveries
 from tests.broker.harness import FakeHarness, Harness, RedisHarness, identity, ids, job, settled
 
 
@@ -20,6 +22,13 @@ def hold(broker: Harness, worker: Deliveries, count: int = 1, stream: Stream = S
 
 def crashes(broker: Harness) -> list[tuple[str, ...]]:
     return list(broker.state().crashes.values())
+
+
+def is_blocked(broker: Harness, worker: Deliveries) -> bool:
+    """Return whether its blocked read has begun."""
+    if isinstance(broker, RedisHarness):
+        return any("b" in client["flags"] for client in broker.client.client_list())
+    return isinstance(worker, FakeDeliveries) and worker.is_blocked
 
 
 # -- names -----------------------------------------------------------------------------
@@ -106,6 +115,73 @@ def test_a_lapsed_worker_leaves_its_name(broker: Harness) -> None:
     assert crashes(broker) == [("w i1",)]
     with pytest.raises(NameTaken):
         old.beat(Pulse(slots=8))
+
+
+def test_who_has_lost_its_name_to_a_live_process_goes_on_under_the_next_free_one(broker: Harness) -> None:
+    old = broker.worker("w", incarnation="i1")
+    (held,) = hold(broker, old)
+    broker.lapse("w")
+    fresh = broker.worker("w", incarnation="i2")
+
+    assert (old.rejoin([]), old.name, fresh.name) == ("w.2", "w.2", "w")
+
+    assert broker.state().workers["w"] == "i2"
+    old.beat(Pulse(slots=8))
+    assert ids(old.read(8)) == [held]
+    assert broker.state().jobs.pending == {held: ("w.2", 2)}
+
+
+@pytest.mark.parametrize("why", ["lapsed", "dead"])
+def test_who_has_lost_its_name_to_a_process_that_is_gone_takes_it_again(broker: Harness, why: str) -> None:
+    """As after Redis was restored from a copy that has an earlier process under this name."""
+    ours = broker.new_worker("w", is_process_dead=lambda _record: why == "dead")
+    ours.ensure_groups()
+    ours.join(identity("i2"), Pulse(slots=8))
+    (held,) = hold(broker, ours)
+    broker.lapse("w")
+    broker.worker("w", incarnation="i1")
+    if why == "lapsed":
+        broker.lapse("w")
+    with pytest.raises(NameTaken):
+        ours.beat(Pulse(slots=8))
+
+    assert ours.rejoin([]) == "w"
+
+    assert broker.state().workers == {"w": "i2"}
+    assert broker.state().jobs.pending == {held: (POOL, 1)}
+    assert ids(ours.read(8)) == [held]
+
+
+def test_what_a_blocked_read_was_handed_behind_the_new_owners_back_goes_to_the_pool(broker: Harness) -> None:
+    """A read that blocks has no fence: whoever froze before it may be handed an entry under a name that is taken."""
+    old = broker.worker("w", incarnation="i1")
+    broker.lapse("w")
+    fresh = broker.worker("w", incarnation="i2")
+    (kept,) = hold(broker, fresh)
+    unseen = broker.add(job())
+    handed = old.wait(100).claimed
+    assert broker.state().jobs.pending == {kept: ("w", 1), unseen: ("w", 1)}
+
+    old.rejoin(handed)
+
+    assert broker.state().jobs.pending == {kept: ("w", 1), unseen: (POOL, 1)}
+    assert ids(fresh.read(8)) == [unseen]
+
+
+def test_a_read_that_still_blocks_under_the_old_name_gives_back_what_it_is_handed(broker: Harness) -> None:
+    old = broker.worker("w", incarnation="i1")
+    replies: list[ReadReply] = []
+    thread = threading.Thread(target=lambda: replies.append(old.wait(60_000)))
+    thread.start()
+    while not is_blocked(broker, old):
+        thread.join(0.001)
+    broker.lapse("w")
+    broker.worker("w", incarnation="i2")
+    old.rejoin([])
+    entry_id = broker.add(job())
+    thread.join(60)
+    assert ids(replies[0]) == []
+    assert broker.state().jobs.pending == {entry_id: (POOL, 1)}
 
 
 def test_when_the_name_is_taken_nothing_is_pending_under_it_however_much_there_was(broker: Harness) -> None:

@@ -98,6 +98,22 @@ def test_with_one_free_slot_kept_for_jobs_a_job_is_taken_before_a_critical_entry
     assert ids(worker.read(1, for_jobs=1)) == [waiting]
 
 
+@pytest.mark.parametrize("limit", [1, 3, 8])
+def test_what_is_to_be_left_in_the_pool_stays_there_and_hides_nothing_behind_it(broker: Harness, limit: int) -> None:
+    worker = broker.worker("w")
+    streams = [Stream.CRITICAL] * 3 + [Stream.JOBS] * 3
+    pooled = [(stream, broker.add(job(), stream)) for stream in streams]
+    worker.release(worker.read(8).claimed)
+    new = (Stream.JOBS, broker.add(job()))
+    left = [pooled[0], *pooled[3:5]]
+
+    reply = worker.read(limit, leave=left)
+
+    assert [claimed.tenure.entry for claimed in reply.claimed] == [*pooled[1:3], pooled[5], new][:limit]
+    state = broker.state()
+    assert [state.of(stream).pending[entry_id] for stream, entry_id in left] == [(POOL, 1)] * 3
+
+
 def test_an_entry_is_handed_out_to_one_worker_only(broker: Harness) -> None:
     one, two = broker.worker("one"), broker.worker("two")
     added = {broker.add(job()) for _ in range(6)}
@@ -305,6 +321,17 @@ def test_entries_of_a_read_whose_reply_was_lost_go_to_the_pool(broker: Harness, 
 
     assert broker.state().of(stream).pending == {held: ("w", 1), lost: (POOL, 1)}
     assert ids(broker.worker("other").read(8)) == [lost]
+
+
+def test_what_was_claimed_anew_with_the_lost_reply_strays_though_we_hold_its_earlier_tenure(broker: Harness) -> None:
+    """A freeze put it into the pool and it was handed to us again: what we hold of it has lapsed."""
+    worker = broker.worker("w")
+    entry_id = broker.add(job())
+    (claimed,) = worker.read(1).claimed
+    worker.release([claimed])
+    worker.read(1)
+    assert worker.stray([claimed.tenure]) == 1
+    assert broker.state().jobs.pending == {entry_id: (POOL, 2)}
 
 
 def test_an_entry_of_a_lost_wait_is_found_too(broker: Harness) -> None:

@@ -38,7 +38,7 @@ class Window(FakeDeliveries):
         self.on_wait: Callable[[], None] = lambda: None
         self.reply = ReadReply(())
 
-    def read(self, limit: int, *, for_jobs: int = 0) -> ReadReply:
+    def read(self, limit: int, *, for_jobs: int = 0, leave: object = ()) -> ReadReply:
         self.asked.append((limit, for_jobs))
         self.on_read()
         return self.reply

@@ -10,7 +10,7 @@ from trio.testing import MockClock
 
 from stagedoor.errors import BrokerError, BrokerUnavailable, GroupMissing, NameTaken
 from stagedoor.events import BrokerDown, BrokerUp, EventStream, GroupRecreated
-from stagedoor.weather import LONGEST_PAUSE_S, Weather
+from stagedoor.weather import LONGEST_PAUSE_S, Outages, Weather
 from tests.support.recorder import Recorder
 
 pytestmark = pytest.mark.usefixtures("inline")
@@ -73,7 +73,7 @@ async def test_a_call_that_fails_is_repeated_until_it_goes_through(
         assert await call(weather, server, on_failure=lambda: failures.append(None)) == "served"
     assert len(failures) == len(server.calls) - 1
     assert trio.current_time() <= 60 + LONGEST_PAUSE_S
-    assert not weather.is_bad
+    assert not weather.outages.is_bad
 
 
 async def test_an_outage_of_a_minute_costs_few_calls_and_none_is_more_than_two_seconds_late(
@@ -112,7 +112,7 @@ async def test_it_is_up_again_only_when_all_calls_go_through(
         nursery.start_soon(call, weather, server, "read")
         nursery.start_soon(call, weather, other, "settle")
         await trio.sleep(15)
-        assert weather.is_bad
+        assert weather.outages.is_bad
     assert len(recorder.of(BrokerDown)) == len(recorder.of(BrokerUp)) == 1
 
 
@@ -190,6 +190,52 @@ async def test_a_name_that_somebody_else_has_is_no_weather(weather: Weather, ser
     with pytest.raises(NameTaken):
         await call(weather, server)
     assert len(server.calls) == 1
+
+
+async def test_a_name_that_several_services_have_lost_at_once_is_regained_once(
+    autojump_clock: MockClock, server: Server, recorder: Recorder
+) -> None:
+    regained: list[None] = []
+
+    def regain() -> None:
+        regained.append(None)
+        if len(regained) == 1:
+            raise BrokerUnavailable("away")
+        server.error = None
+
+    weather = Weather(events=EventStream(recorder), rng=random.Random(1), regain=regain, unavailable=BrokerError)
+    server.error = NameTaken("another process runs as 'w'")
+    async with trio.open_nursery() as nursery:
+        for name in ("beat", "read", "settle", "renew"):
+            nursery.start_soon(call, weather, server, name)
+    # Once in vain; then once for all of them.
+    assert len(regained) == 2
+    assert recorder.events == []
+
+
+async def test_an_outage_that_several_notice_is_told_once(
+    autojump_clock: MockClock, server: Server, recorder: Recorder
+) -> None:
+    events = EventStream(recorder)
+    outages = Outages(events)
+    server.error = BrokerUnavailable("away")
+    async with trio.open_nursery() as nursery:
+        for name in ("read", "publish"):
+            weather = Weather(events=events, rng=random.Random(1), outages=outages)
+            nursery.start_soon(call, weather, server, name)
+        nursery.start_soon(serve_after, server, 5)
+    assert [type(event) for event in recorder.events] == [BrokerDown, BrokerUp]
+
+
+async def test_an_outage_is_over_also_when_a_call_that_noticed_it_was_cancelled(
+    autojump_clock: MockClock, weather: Weather, server: Server, recorder: Recorder
+) -> None:
+    server.error = BrokerUnavailable("away")
+    with trio.move_on_after(5):
+        await call(weather, server, "publish")
+    server.error = None
+    await call(weather, server, "settle")
+    assert [type(event) for event in recorder.events] == [BrokerDown, BrokerUp]
 
 
 async def test_a_cancelled_call_is_not_repeated(autojump_clock: MockClock, weather: Weather, server: Server) -> None:

@@ -5,7 +5,7 @@
 -- KEYS[2]  stream   <ns>:critical        continuations of started flows
 -- KEYS[3]  hash     <ns>:worker:<name>   the caller's record
 -- ARGV[1]  group
--- ARGV[2]  consumer, the caller's name
+-- ARGV[2]  consumer, the caller's name, or the one that it had when it was handed these
 -- ARGV[3]  incarnation of the caller
 -- ARGV[4…] per delivery: stream number, id, deliveries, n, then n field names and values with which a
 --          body that is gone is added anew (n = 0: nothing to send, or too large; such an entry stays pending)
