@@ -4,7 +4,7 @@ No worker uses this; on a namespace that others use it would lose their jobs.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import attrs
 
@@ -62,9 +62,13 @@ class Scratch:
             return bool(send(self._link.patient, "XRANGE", self._keys.stream, entry_id, entry_id))
 
     def held_by(self, consumer: str) -> tuple[str, ...]:
-        """Return the ids of the entries that are pending under this worker's name."""
+        """Return the ids of the entries that are pending under this worker's name, in both streams."""
         with mapped_errors():
-            rows: Any = self._link.patient.xpending_range(self._keys.stream, GROUP, "-", "+", MOST, consumer)
+            rows: list[Any] = [
+                row
+                for stream in (self._keys.stream, self._keys.critical)
+                for row in cast("Any", self._link.patient.xpending_range(stream, GROUP, "-", "+", MOST, consumer))
+            ]
         return tuple(row["message_id"].decode() for row in rows)
 
     def leftovers(self) -> Leftovers:

@@ -28,6 +28,7 @@ MOST_ORDERS = 100_000
     metavar="F",
     help="Which share of them is refunded, from 0 to 1, before, while or after their tickets are made.",
 )
+@click.option("--flow", is_flag=True, help="Have the orders fulfilled by the flow fulfil-order, step by step.")
 @click.option("--kill", is_flag=True, help="End one worker with SIGKILL while it makes tickets.")
 @click.option(
     "--seed", type=int, default=1, show_default=True, metavar="S", help="Of the orders and what happens to them."
@@ -41,7 +42,15 @@ MOST_ORDERS = 100_000
 @click.option("--keep", is_flag=True, help="Keep the temporary folder also with --json.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout and nothing else.")
 def command(
-    orders: int, refund_share: float, seed: int, folder: Path | None, *, kill: bool, keep: bool, as_json: bool
+    orders: int,
+    refund_share: float,
+    seed: int,
+    folder: Path | None,
+    *,
+    flow: bool,
+    kill: bool,
+    keep: bool,
+    as_json: bool,
 ) -> int:
     """Sell, refund and print tickets with real parts on this machine.
 
@@ -59,7 +68,13 @@ def command(
 
     with folder_for("demo", folder, is_kept=keep or not as_json) as place:
         options = Options(
-            orders=orders, refund_share=refund_share, kill=kill, seed=seed, slots=Settings().slots, folder=place.path
+            orders=orders,
+            refund_share=refund_share,
+            flow=flow,
+            kill=kill,
+            seed=seed,
+            slots=Settings().slots,
+            folder=place.path,
         )
         try:
             report, ending = run_demo(options, make_screen(Console(stderr=True, highlight=False)))

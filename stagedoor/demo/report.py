@@ -6,12 +6,13 @@ from typing import Any
 
 import attrs
 
+from stagedoor.rehearsal.calls import CallsChecked
 from stagedoor.rehearsal.check import Checked
 
 
 @attrs.frozen(kw_only=True)
 class Report:
-    """The outcome of one demo; *slots* are those of each worker."""
+    """The outcome of one demo; *slots* are those of each worker, *calls* is None where no flow was to run."""
 
     orders: int
     checked: Checked
@@ -20,6 +21,7 @@ class Report:
     seconds: float
     gil: bool
     slots: int
+    calls: CallsChecked | None = None
 
     @property
     def tickets_per_second(self) -> float:
@@ -79,7 +81,9 @@ def rows_of(report: Report, ending: Ending) -> Iterator[Row]:
     yield "tickets", str(checked.tickets_valid), f"valid, and {checked.tickets_void} void"
     yield "PDF files", str(checked.pdf_files), _how_checked(checked)
     yield "tickets/s", f"{report.tickets_per_second:.0f}", _conditions(report, ending)
-    yield "ran twice", str(report.duplicate_runs), "handler runs beyond one per outbox row; none had an effect"
+    if report.calls is not None:
+        yield "calls", str(report.calls.done), _calls(report.calls)
+    yield "ran twice", str(report.duplicate_runs), _duplicates(report)
     yield (
         "lost",
         str(checked.lost),
@@ -93,6 +97,16 @@ def rows_of(report: Report, ending: Ending) -> Iterator[Row]:
     if ending.killed is not None:
         recovery = "never" if report.recovery_s is None else f"{report.recovery_s:.1f} s"
         yield "recovery", recovery, _recovery(ending)
+
+
+def _calls(calls: CallsChecked) -> str:
+    bad = f"; {len(calls.problems)} are not as they should be" if calls.problems else ""
+    return f"done, {calls.parked} parked, with {calls.steps} steps in {calls.passes} passes{bad}"
+
+
+def _duplicates(report: Report) -> str:
+    runs = "handler runs beyond one per outbox row" if report.calls is None else "runs and passes beyond one per entry"
+    return f"{runs}; none had an effect"
 
 
 def _how_checked(checked: Checked) -> str:

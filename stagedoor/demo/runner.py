@@ -19,6 +19,7 @@ import attrs
 
 from stagedoor.broker.connection import Link
 from stagedoor.broker.private_server import PrivateRedis
+from stagedoor.broker.redis_calls import RedisCalls
 from stagedoor.broker.scratch import Leftovers, Scratch
 from stagedoor.core.keys import Keys
 from stagedoor.demo.kill import KILL_FROM_SHARE, Killer
@@ -26,13 +27,14 @@ from stagedoor.demo.report import Ending, Report
 from stagedoor.demo.show import Screen, View, WorkerView
 from stagedoor.errors import ConfigurationError, StagedoorError
 from stagedoor.orders import OrderBook
+from stagedoor.rehearsal.calls import are_over, check_calls, with_calls
 from stagedoor.rehearsal.check import check_everything
 from stagedoor.rehearsal.crew import NAMESPACE, WORKERS, Crew, House
 from stagedoor.rehearsal.evening import Evening
 from stagedoor.rehearsal.plan import make_plan
 from stagedoor.rehearsal.programme import make_orders
 from stagedoor.rehearsal.rest import STALL_LIMIT_S, Moved, interrupt_on_sigterm, is_empty, with_unrest
-from stagedoor.rehearsal.watch import Watch
+from stagedoor.rehearsal.watch import FULFIL, RENDER, Watch
 
 LOOK_EVERY_S = 0.015
 """Short against the tens of ms that a ticket takes: what is to happen while it is drawn must not come late."""
@@ -48,7 +50,11 @@ class DemoFailed(StagedoorError):
 
 @attrs.frozen(kw_only=True)
 class Options:
-    """What is asked of a demo; *settings* are further ones of the workers, by name."""
+    """What is asked of a demo.
+
+    *flow* has the orders fulfilled by the flow instead of the handler; *settings* are further ones
+    of the workers, by name.
+    """
 
     orders: int
     refund_share: float
@@ -56,6 +62,7 @@ class Options:
     seed: int
     slots: int
     folder: Path
+    flow: bool = False
     settings: Mapping[str, str] = attrs.Factory(dict)
 
 
@@ -70,12 +77,16 @@ def run_demo(options: Options, screen: Screen) -> tuple[Report, Ending]:
     house = House(folder=options.folder)
     house.logs_dir.mkdir()
     with interrupt_on_sigterm(), contextlib.ExitStack() as stack:
-        book = stack.enter_context(OrderBook.open(house.orders_url, tickets_dir=house.tickets_dir))
+        book = stack.enter_context(
+            OrderBook.open(
+                house.orders_url, tickets_dir=house.tickets_dir, issued_by=FULFIL if options.flow else RENDER
+            )
+        )
         stack.enter_context(screen)
         redis = stack.enter_context(PrivateRedis(house.log_of_redis))
         crew = stack.enter_context(Crew(house, redis.url, slots=options.slots, settings=options.settings))
         link = stack.enter_context(contextlib.closing(Link(redis.url)))
-        demo = _Demo(options, house, book, crew=crew, scratch=Scratch(link, Keys(NAMESPACE)), screen=screen)
+        demo = _Demo(options, house, book, crew=crew, link=link, screen=screen)
         with demo.evening:
             demo.open_house()
             demo.sell()
@@ -87,7 +98,7 @@ class _Demo:
     """The parts of one demo and how far it is."""
 
     def __init__(
-        self, options: Options, house: House, book: OrderBook, *, crew: Crew, scratch: Scratch, screen: Screen
+        self, options: Options, house: House, book: OrderBook, *, crew: Crew, link: Link, screen: Screen
     ) -> None:
         orders = list(make_orders(options.orders, options.seed))
         plan = make_plan(orders, refund_share=options.refund_share, seed=options.seed)
@@ -95,10 +106,11 @@ class _Demo:
         self._house = house
         self._book = book
         self._crew = crew
-        self._scratch = scratch
+        self._scratch = Scratch(link, Keys(NAMESPACE))
+        self._calls = RedisCalls(link, Keys(NAMESPACE))
         self._screen = screen
         self._watch = Watch({name: house.log(name) for name in WORKERS})
-        self._killer = Killer(crew, scratch, self._watch, victim=WORKERS[-1])
+        self._killer = Killer(crew, self._scratch, self._watch, victim=WORKERS[-1])
         self._counts = _Counts()
         self._began = 0.0
         self._seconds = 0.0
@@ -139,9 +151,15 @@ class _Demo:
         )
         if self._left is not None:
             checked = with_unrest(checked, self._left)
+        calls = None
+        if self._options.flow:
+            rows = self.evening.rows_written - self.evening.refunded
+            calls = check_calls(self._calls, expected={FULFIL: rows})
+            checked = with_calls(checked, calls)
         report = Report(
             orders=self.evening.placed,
             checked=checked,
+            calls=calls,
             duplicate_runs=self._watch.duplicate_runs,
             recovery_s=self._killer.recovery_s(),
             seconds=self._seconds,
@@ -166,7 +184,7 @@ class _Demo:
         if not self.evening.is_over and self.evening.placed < self.evening.orders:
             return False
         self._left = self._scratch.leftovers()
-        if not is_empty(self._left) or self._book.outbox.backlog().waiting:
+        if not is_empty(self._left) or self._book.outbox.backlog().waiting or not are_over(self._calls.counts()):
             return False
         if not self.evening.is_over:
             self.evening.hurry()

@@ -59,18 +59,26 @@ def processes_of(folder: Path) -> list[int]:
 
 @pytest.mark.process
 @pytest.mark.redis
+@pytest.mark.parametrize("flow,orders", [(False, 40), (True, 20)])
 def test_a_demo_with_a_kill_loses_nothing_and_the_other_worker_takes_over(
-    redis_program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    redis_program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flow: bool, orders: int
 ) -> None:
     monkeypatch.setenv("PATH", environment(redis_program)["PATH"])
     screen = Recorder()
     options = Options(
-        orders=40, refund_share=0.3, kill=True, seed=5, slots=4, folder=tmp_path.resolve(), settings=QUICK
+        orders=orders,
+        refund_share=0.3,
+        flow=flow,
+        kill=True,
+        seed=5,
+        slots=4,
+        folder=tmp_path.resolve(),
+        settings=QUICK,
     )
     report, ending = run_demo(options, screen)
     data = report.as_data()
     assert (data["lost"], data["wrong"], report.checked.problems) == (0, 0, ())
-    assert (data["orders"], data["refunded"]) == (40, 12)
+    assert (data["orders"], data["refunded"]) == (orders, orders * 3 // 10)
     assert data["tickets_valid"] == data["pdf_files"] > 0
     assert data["tickets_void"] > 0
     assert data["recovery_s"] is not None
@@ -80,6 +88,10 @@ def test_a_demo_with_a_kill_loses_nothing_and_the_other_worker_takes_over(
     assert ending.example.read_bytes().startswith(b"%PDF-")
     assert {view.phase for view in screen.views} >= {"Opening the house", "On sale", "Checking every ticket"}
     assert processes_of(tmp_path.resolve()) == []
+    assert (report.calls is not None) is flow
+    if report.calls is not None:
+        assert (report.calls.parked, report.calls.problems) == (0, ())
+        assert orders <= report.calls.done < report.calls.steps
 
 
 @pytest.fixture
@@ -106,14 +118,15 @@ def test_json_is_one_object_on_stdout_and_nothing_else(
     assert out.count("\n") == 1
     (options,) = asked
     assert (options.orders, options.refund_share, options.seed, options.kill) == (6, 0.5, 2, False)
+    assert not options.flow
     assert not options.folder.exists(), "the folder of a demo for programs is not kept"
 
 
 def test_the_folder_of_a_demo_for_people_is_kept(asked: list[Options], capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_command(["demo", "--kill"]) == 0
+    assert run_command(["demo", "--kill", "--flow"]) == 0
     assert "Nothing lost, nothing wrong." in capsys.readouterr().out
     (options,) = asked
-    assert (options.orders, options.refund_share, options.kill) == (300, 0.2, True)
+    assert (options.orders, options.refund_share, options.kill, options.flow) == (300, 0.2, True, True)
     assert options.folder.is_dir()
     shutil.rmtree(options.folder)
 

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from stagedoor.demo.report import Ending, Report
 from stagedoor.demo.show import PlainScreen, View, WorkerView, line_of, picture_of, print_report
+from stagedoor.rehearsal.calls import CallsChecked
 from stagedoor.rehearsal.check import Checked
 
 KEYS = [
@@ -92,6 +93,16 @@ def test_the_object_for_programs_has_exactly_these_keys() -> None:
     assert data["tickets_per_second"] == 50.0
     assert data["recovery_s"] == 10.12
     assert attrs.evolve(REPORT, recovery_s=None).as_data()["recovery_s"] is None
+
+
+def test_the_calls_of_a_demo_with_flows_have_a_line_for_people_alone() -> None:
+    calls = CallsChecked(done=311, parked=1, steps=2011, passes=320, problems=("wrong: call outbox-7 …",))
+    report = attrs.evolve(REPORT, calls=calls)
+    assert list(report.as_data()) == KEYS
+    text = " ".join(report_text(report).split())
+    said = "calls 311 done, 1 parked, with 2011 steps in 320 passes; 1 are not as they should be"
+    assert said in text
+    assert "calls" not in report_text(REPORT)
 
 
 def test_a_line_says_how_far_everything_is() -> None:
