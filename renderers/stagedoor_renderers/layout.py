@@ -15,7 +15,7 @@ import json
 import math
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import attrs
@@ -411,12 +411,7 @@ def read_layout(text: str, *, name: str, file: str, image: Callable[[str], tuple
     boxes = _boxes(data.get("box", []), file, problems)
     if page is not None:
         problems += _places(page, boxes, file)
-    problems += [
-        f"layout {file}: {_called(index, box)}: color {color!r} is not in [colors]"
-        for index, box in enumerate(boxes, start=1)
-        for color in _colors_of(box)
-        if not color.startswith("#") and color not in colors
-    ]
+    problems += _unknown_colors(boxes, colors, file)
     images = _images(boxes, file, image, problems)
     if problems or page is None:
         raise ConfigurationError(problems)
@@ -429,6 +424,13 @@ def read_layout(text: str, *, name: str, file: str, image: Callable[[str], tuple
         images=images,
         colors={name: Color.of(colors.get(name, name)) for name in used | colors.keys()},
     )
+
+
+def _unknown_colors(boxes: Sequence[Box], colors: Container[str], file: str) -> Iterator[str]:
+    for index, box in enumerate(boxes, start=1):
+        for color in _colors_of(box):
+            if not color.startswith("#") and color not in colors:
+                yield f"layout {file}: {_called(index, box)}: color {color!r} is not in [colors]"
 
 
 def _decoded(text: str, file: str) -> Mapping[str, Any]:

@@ -31,34 +31,38 @@ def order() -> Order:
         locale="de-DE",
         currency="EUR",
         buyer="Zoë Šimková",
-        positions=(
-            Position(
-                id=1,
-                holder="Zoë Šimková",
-                category="Parkett",
-                amount_minor=4500,
-                token="K7QF2M3NZX4ABCDEFGHIJ234YZ",  # noqa: S106 - a made-up token
-                version=3,
-                seat=Seat(zone="B", row="C", number="8"),
-            ),
-            Position(
-                id=2,
-                holder="",
-                category="Programmheft",
-                amount_minor=800,
-                token="Q3WE5RTZUIOPASDFGHJKLYXC67",  # noqa: S106 - as above
-                version=3,
-                addon_to=1,
-            ),
-            Position(
-                id=3,
-                holder="山田太郎 / ألف ليلة / שלום",
-                category="Begleitperson",
-                amount_minor=0,
-                token="MNBVCXYLKJHGFDSAPOIUZTREW2",  # noqa: S106 - as above
-                version=3,
-            ),
-        ),
+        positions=_positions(),
         receipt_number="2026-004471",
         taxes=(TaxLine(label="7 %", amount_minor=347),),
+    )
+
+
+def _positions() -> tuple[Position, ...]:
+    return (
+        Position(
+            id=1,
+            holder="Zoë Šimková",
+            category="Parkett",
+            amount_minor=4500,
+            token="K7QF2M3NZX4ABCDEFGHIJ234YZ",  # noqa: S106 - a made-up token
+            version=3,
+            seat=Seat(zone="B", row="C", number="8"),
+        ),
+        Position(
+            id=2,
+            holder="",
+            category="Programmheft",
+            amount_minor=800,
+            token="Q3WE5RTZUIOPASDFGHJKLYXC67",  # noqa: S106 - as above
+            version=3,
+            addon_to=1,
+        ),
+        Position(
+            id=3,
+            holder="山田太郎 / ألف ليلة / שלום",
+            category="Begleitperson",
+            amount_minor=0,
+            token="MNBVCXYLKJHGFDSAPOIUZTREW2",  # noqa: S106 - as above
+            version=3,
+        ),
     )

@@ -111,12 +111,11 @@ class _Run:
         stack: contextlib.ExitStack,
         tell: Callable[[str], None],
     ) -> None:
-        names = (RELAY, *options.names)
         orders = list(make_orders(round(options.seconds * options.orders_per_s) + 1, options.seed))
         deeds = shop_plan.make_plan(orders, refund_share=REFUND_SHARE, seed=options.seed)
-        clocks = dict(_clocks(house, names)) if Fault.CLOCK in options.faults else {}
         rng = random.Random(f"proxies {options.seed}")
-        self.proxies = {name: stack.enter_context(Proxy(redis.socket, rng=rng)) for name in names}
+        self.proxies = {name: stack.enter_context(Proxy(redis.socket, rng=rng)) for name in (RELAY, *options.names)}
+        self._clocks = dict(_clocks(house, tuple(self.proxies))) if Fault.CLOCK in options.faults else {}
         self._options = options
         self._house = house
         self._book = book
@@ -125,38 +124,42 @@ class _Run:
         self._link = stack.enter_context(contextlib.closing(Link(redis.url)))
         self._scratch = Scratch(self._link, Keys(NAMESPACE))
         # Their own clocks may be wrong: what counts is when we read it.
-        self._watch = Watch({name: house.log(name) for name in names}, clock=time.time)
+        self._watch = Watch({name: house.log(name) for name in self.proxies}, clock=time.time)
         self.evening = Evening(book, orders, deeds, window=len(orders))
-        self.crew = stack.enter_context(
-            Crew(
-                house,
-                lambda name: self.proxies[name].url,
-                slots=options.slots,
-                settings={**CHAOS_SETTINGS, **options.settings},
-                workers=options.names,
-                program_of=lambda name: _program(clocks.get(name)),
-            )
-        )
-        self._injector = Injector(
-            Stage(
-                crew=self.crew,
-                redis=redis,
-                scratch=self._scratch,
-                watch=self._watch,
-                proxies=self.proxies,
-                clocks=clocks,
-                folder=options.folder,
-                journal=house.log("faults"),
-                ttl_s=float(options.settings.get("liveness_ttl_s", Settings().liveness_ttl_s)),
-                look=self._look,
-            ),
-            make_plan(options.faults, seconds=options.seconds, seed=options.seed, pace=options.pace),
-            seed=options.seed,
-        )
+        self.crew = stack.enter_context(self._make_crew())
+        self._injector = self._make_injector(redis)
         self._left: Leftovers | None = None
         self._dead = 0
         self._is_stuck = False
         self._seconds = 0.0
+
+    def _make_crew(self) -> Crew:
+        options = self._options
+        return Crew(
+            self._house,
+            lambda name: self.proxies[name].url,
+            slots=options.slots,
+            settings={**CHAOS_SETTINGS, **options.settings},
+            workers=options.names,
+            program_of=lambda name: _program(self._clocks.get(name)),
+        )
+
+    def _make_injector(self, redis: PrivateRedis) -> Injector:
+        options = self._options
+        stage = Stage(
+            crew=self.crew,
+            redis=redis,
+            scratch=self._scratch,
+            watch=self._watch,
+            proxies=self.proxies,
+            clocks=self._clocks,
+            folder=options.folder,
+            journal=self._house.log("faults"),
+            ttl_s=float(options.settings.get("liveness_ttl_s", Settings().liveness_ttl_s)),
+            look=self._look,
+        )
+        plan = make_plan(options.faults, seconds=options.seconds, seed=options.seed, pace=options.pace)
+        return Injector(stage, plan, seed=options.seed)
 
     # -- one phase after the other ------------------------------------------------
 

@@ -11,6 +11,7 @@ from stagedoor.cli.rehearsal import check_installed, folder_for
 
 if TYPE_CHECKING:
     from stagedoor.chaos.faults import Fault
+    from stagedoor.chaos.report import Report
 
 ALL = "kill,stop,redis-restart,proxy,clock"
 DAY_MINUTES = 24 * 60
@@ -73,8 +74,7 @@ def command(  # noqa: PLR0917 - click hands them over by name
     anything is lost or wrong.
     """
     check_installed()
-    from stagedoor.chaos.report import lines_of  # noqa: PLC0415 - not for --help
-    from stagedoor.chaos.runner import ChaosFailed, Options, run_chaos  # noqa: PLC0415 - as above
+    from stagedoor.chaos.runner import ChaosFailed, Options, run_chaos  # noqa: PLC0415 - not for --help
     from stagedoor.cli.app import complain  # noqa: PLC0415 - as above
 
     with folder_for("chaos", folder) as place:
@@ -88,10 +88,13 @@ def command(  # noqa: PLR0917 - click hands them over by name
             complain(str(error))
             return 1
         place.is_kept = place.is_kept or not report.is_sound
-    if as_json:
-        print(json.dumps(report.as_data()))
-    else:
-        print("\n".join(lines_of(report)))
+    _show(report, as_json=as_json)
     if place.is_kept:
         complain(f"everything is kept in {place.path}")
     return 0 if report.is_sound else 1
+
+
+def _show(report: "Report", *, as_json: bool) -> None:
+    from stagedoor.chaos.report import lines_of  # noqa: PLC0415 - not for --help
+
+    print(json.dumps(report.as_data()) if as_json else "\n".join(lines_of(report)))

@@ -202,6 +202,19 @@ def _memory(seen: Examination) -> Iterator[Finding]:
 
 def of_overview(overview: Overview, settings: Settings) -> Iterator[Finding]:
     """Say what is wrong with the flow of work."""
+    yield from _workers(overview, settings)
+    yield from _stream(overview, settings)
+    if overview.dead:
+        yield Finding(
+            about="dead letters",
+            level="note",
+            seen=f"{overview.dead:,} dead letters",
+            means="jobs that were given up, each with its reason: dead list",
+            fix="nothing: dead requeue, or dead drop",
+        )
+
+
+def _workers(overview: Overview, settings: Settings) -> Iterator[Finding]:
     live = [worker for worker in overview.workers if worker.beat_age_s <= settings.liveness_ttl_s]
     owed = overview.stream.length + overview.critical.length
     if not live:
@@ -222,6 +235,9 @@ def of_overview(overview: Overview, settings: Settings) -> Iterator[Finding]:
                 means="handlers that do not end at their timeouts and do not call ctx.check()",
                 fix="nothing: restart it; with half its slots gone it does so itself",
             )
+
+
+def _stream(overview: Overview, settings: Settings) -> Iterator[Finding]:
     if overview.trimmed_unread:
         yield Finding(
             about="stream",
@@ -237,14 +253,6 @@ def of_overview(overview: Overview, settings: Settings) -> Iterator[Finding]:
             seen=f"the stream is at its cap with {overview.stream.length:,} entries",
             means="new rows wait in the outbox until workers have caught up",
             fix="nothing",
-        )
-    if overview.dead:
-        yield Finding(
-            about="dead letters",
-            level="note",
-            seen=f"{overview.dead:,} dead letters",
-            means="jobs that were given up, each with its reason: dead list",
-            fix="nothing: dead requeue, or dead drop",
         )
 
 

@@ -96,18 +96,21 @@ def record(
         for step in steps:
             _note(writer, writer.add(step), step, frozenset(invented), kinds)
     lines = (json.dumps(_written(step), ensure_ascii=False) for step in writer.steps)
-    expected: Step = {
-        "about": about,
-        "orders": {str(order_id): _expected(order) for order_id, order in invented.items()},
-    }
-    expected |= {"dead": writer.dead} if writer.dead else {}
-    expected |= {"delayed": writer.delayed} if writer.delayed else {}
+    expected = {"about": about} | _expectations(invented, writer)
     return Recorded(
         orders="".join(f"{format_line(order)}\n" for order in invented.values()),
         entries="".join(f"{line}\n" for line in lines),
         expected=json.dumps(expected, ensure_ascii=False, indent=2) + "\n",
         order_ids=ids,
     )
+
+
+def _expectations(invented: Mapping[int, Order], writer: _Writer) -> Step:
+    """Return what is to be there in the end; what is not there at all is not written down."""
+    expected: Step = {"orders": {str(order_id): _expected(order) for order_id, order in invented.items()}}
+    expected |= {"dead": writer.dead} if writer.dead else {}
+    expected |= {"delayed": writer.delayed} if writer.delayed else {}
+    return expected
 
 
 def _of_order(

@@ -5,6 +5,7 @@ the other; the worker runs beside it (`lives`). In the given order each step is
 followed by rest; in a shuffled one the seed decides where the play pauses.
 """
 
+import contextlib
 import random
 import secrets
 import tempfile
@@ -95,14 +96,12 @@ def replay_fixture(
     keys = Keys(f"replay-{secrets.token_hex(8)}")
     try:
         link.check_server()
-        with tempfile.TemporaryDirectory(prefix="stagedoor-replay-") as folder:
-            book = OrderBook.open(f"sqlite:///{folder}/orders.db", tickets_dir=Path(folder) / "tickets")
-            with book:
-                play = _Play(fixture, book, Scratch(link, keys), seed=seed, limit_s=limit_s)
-                with Lives(link, keys, parts=parts_for(book), hooks=play, settings=SETTINGS) as lives:
-                    play.take_steps(lives)
-                    left = play.wait_for_rest(lives)
-                found = play.found(left)
+        with _book() as book:
+            play = _Play(fixture, book, Scratch(link, keys), seed=seed, limit_s=limit_s)
+            with Lives(link, keys, parts=parts_for(book), hooks=play, settings=SETTINGS) as lives:
+                play.take_steps(lives)
+                left = play.wait_for_rest(lives)
+            found = play.found(left)
     finally:
         Scratch(link, keys).drop([WORKER])
         link.close()
@@ -115,6 +114,15 @@ def replay_fixture(
         seconds=time.monotonic() - began,
         crashes=lives.deaths,
     )
+
+
+@contextlib.contextmanager
+def _book() -> Iterator[OrderBook]:
+    with (
+        tempfile.TemporaryDirectory(prefix="stagedoor-replay-") as folder,
+        OrderBook.open(f"sqlite:///{folder}/orders.db", tickets_dir=Path(folder) / "tickets") as book,
+    ):
+        yield book
 
 
 @attrs.define

@@ -218,26 +218,30 @@ def fit(
     longest = max((width_of(face, word, 1.0) for word in text.split()), default=0.0)
     for step in range(_SHRINK_STEPS + 1):
         now = size - (size - floor) * step / _SHRINK_STEPS
-        rows = min(max_lines, _rows(face, now, height=height, leading=leading))
+        rows = _rows(face, now, max_lines, height=height, leading=leading)
         lines = break_lines(face, text, now, width=width, limit=rows + 1)
         # Shrinking goes before breaking a word.
         if len(lines) <= rows and (longest * now <= width or step == _SHRINK_STEPS):
             if balanced:
                 lines = _balanced(face, text, now, width=width, count=len(lines), longest=longest * now)
             return Block(lines=tuple(lines), size=now)
-    rows = min(max_lines, _rows(face, floor, height=height, leading=leading))
-    kept = break_lines(face, text, floor, width=width, limit=rows + 1)[:rows]
+    return _cut_off(face, text, floor, width=width, rows=_rows(face, floor, max_lines, height=height, leading=leading))
+
+
+def _cut_off(face: Face, text: str, size: float, *, width: float, rows: int) -> Block:
+    """Return the lines that have room, the last one with an ellipsis."""
+    kept = break_lines(face, text, size, width=width, limit=rows + 1)[:rows]
     last = kept[-1]
-    shortened = _with_ellipsis(face, last.text, floor, width=width)
-    kept[-1] = attrs.evolve(last, text=shortened, width=width_of(face, shortened, floor))
-    return Block(lines=tuple(kept), size=floor, truncated=True)
+    shortened = _with_ellipsis(face, last.text, size, width=width)
+    kept[-1] = attrs.evolve(last, text=shortened, width=width_of(face, shortened, size))
+    return Block(lines=tuple(kept), size=size, truncated=True)
 
 
-def _rows(face: Face, size: float, *, height: float, leading: float) -> int:
+def _rows(face: Face, size: float, most: int, *, height: float, leading: float) -> int:
     """Return how many lines have room, from the top of the first one's capitals to the last one's baseline."""
     if math.isinf(height):
-        return sys.maxsize
-    return max(1, 1 + int((height - face.cap_height / 1000 * size) / (size * leading) + 1e-6))
+        return most
+    return min(most, max(1, 1 + int((height - face.cap_height / 1000 * size) / (size * leading) + 1e-6)))
 
 
 def _fit_one_line(face: Face, text: str, *, size: float, floor: float, width: float, tracking: float) -> Block:
