@@ -11,7 +11,7 @@ import attrs
 
 from stagedoor.broker.connection import Link, Script, mapped_errors
 from stagedoor.broker.redis import CAP_SHARE
-from stagedoor.core.codec import Fields, pair_up
+from stagedoor.core.codec import Fields, pair_up, whole_parts
 from stagedoor.core.entry import Entry, with_fields
 from stagedoor.core.job import parse_job
 from stagedoor.core.keys import Keys
@@ -53,7 +53,7 @@ class Letter:
     @property
     def fields(self) -> Fields:
         """The fields of the entry, as far as they were kept."""
-        return pair_up(_whole_parts(self.packed))
+        return pair_up(whole_parts(self.packed)[0])
 
     def text(self, name: bytes) -> str:
         """Return a field of the entry as text, '' where there is none."""
@@ -240,21 +240,6 @@ def _requeued(letter: Letter, what: bytes, entry_id: bytes) -> Requeued:
     if what == b"full":
         return Requeued(letter.dead_id, problem="the stream is at its cap; the letter stays", is_full=True)
     return Requeued(letter.dead_id, problem="it was put back or dropped meanwhile")
-
-
-def _whole_parts(packed: bytes) -> list[bytes]:
-    """Return the parts of a packed list up to where it was cut, or is none."""
-    parts: list[bytes] = []
-    at = 0
-    while at < len(packed):
-        colon = packed.find(b":", at, at + 12)
-        length = packed[at:colon] if colon > at else b""
-        end = colon + 1 + int(length) if length.isdigit() else -1
-        if end < 0 or packed[end : end + 1] != b",":
-            break
-        parts.append(packed[colon + 1 : end])
-        at = end + 1
-    return parts
 
 
 def _number(value: bytes | None) -> int:

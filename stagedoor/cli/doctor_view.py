@@ -17,6 +17,7 @@ from stagedoor.cli.books import Books, books_of
 from stagedoor.cli.findings import (
     Cure,
     Finding,
+    files_said,
     good,
     of_examination,
     of_invariant,
@@ -195,7 +196,7 @@ class _Room:
             gone = self.books.orders.sweep(paths)
         except (OrderError, OSError) as error:
             return f"tickets folder: {error}"
-        return f"{len(gone):,} files ({sum(one.size for one in gone) / 1e6:,.1f} MB) that no ticket needs are removed"
+        return f"{files_said(gone)} that no ticket needs are removed"
 
     def _cure_orders(self, cure: Cure) -> Iterator[str]:
         assert self.books is not None, "findings about orders come from a book"

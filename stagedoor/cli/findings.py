@@ -321,14 +321,15 @@ def of_leftovers(leftovers: Sequence[Leftover]) -> Iterator[Finding]:
     yield Finding(
         about="tickets folder",
         level="note",
-        seen=f"{_files(leftovers)} belong to no valid ticket, {_files(over)} of them for an hour or longer",
+        seen=f"{files_said(leftovers)} belong to no valid ticket, {files_said(over)} of them for an hour or longer",
         means="harmless: left from a crash, or about to be removed, or to become tickets",
         fix=f"remove those that no ticket has needed for an hour{rest}" if over else "nothing",
         cure=cure if over else None,
     )
 
 
-def _files(files: Sequence[Leftover]) -> str:
+def files_said(files: Sequence[Leftover]) -> str:
+    """Return how many files they are, and how large."""
     return f"{len(files):,} files ({sum(one.size for one in files) / 1e6:,.1f} MB)"
 
 

@@ -24,6 +24,14 @@ def unpack(packed: bytes) -> list[bytes]:
     Raises:
         MalformedEntry: these bytes were not made by `pack`, or were cut short.
     """
+    parts, end = whole_parts(packed)
+    if end < len(packed):
+        raise MalformedEntry("body", f"not a packed list of byte strings at byte {end} of {len(packed)}")
+    return parts
+
+
+def whole_parts(packed: bytes) -> tuple[list[bytes], int]:
+    """Return the parts of a packed byte string up to where it was cut, or is none, and how many bytes they take."""
     parts: list[bytes] = []
     at = 0
     while at < len(packed):
@@ -31,10 +39,10 @@ def unpack(packed: bytes) -> list[bytes]:
         length = packed[at:colon] if colon > at else b""
         end = colon + 1 + int(length) if length.isdigit() else -1
         if end < 0 or packed[end : end + 1] != b",":
-            raise MalformedEntry("body", f"not a packed list of byte strings at byte {at} of {len(packed)}")
+            break
         parts.append(packed[colon + 1 : end])
         at = end + 1
-    return parts
+    return parts, at
 
 
 def pack_fields(fields: Fields) -> bytes:

@@ -1,5 +1,6 @@
 """What a shop does to orders from a terminal: checked as a whole, shown safely, exit codes that scripts can use."""
 
+import copy
 import io
 import json
 import sys
@@ -13,6 +14,7 @@ from stagedoor.cli.app import run
 from stagedoor.cli.order_show import amount_text, seat_text
 from stagedoor.order import Seat
 from stagedoor.orders import NewTicket, OrderBook
+from tests.support.orders import NACHTMUSIK
 
 type Captured = pytest.CaptureFixture[str]
 type Order = Callable[..., tuple[int, str, list[str]]]
@@ -20,21 +22,7 @@ type Order = Callable[..., tuple[int, str, list[str]]]
 
 def line(**changes: Any) -> dict[str, Any]:
     """Return the data of one line of a file of orders."""
-    data: dict[str, Any] = {
-        "event": {
-            "name": "Nachtmusik",
-            "venue": "Philharmonie",
-            "starts_at": "2026-07-01T18:00:00Z",
-            "tz": "Europe/Berlin",
-        },
-        "locale": "de-DE",
-        "currency": "EUR",
-        "buyer": "Ana",
-        "positions": [
-            {"id": 1, "holder": "Ana", "category": "Parkett", "amount_minor": 4500, "seat": {"row": "C", "number": "8"}}
-        ],
-    }
-    return data | changes
+    return copy.deepcopy(NACHTMUSIK) | changes
 
 
 @pytest.fixture

@@ -16,19 +16,7 @@ from stagedoor.core.keys import Keys
 from stagedoor.events import Event, EventStream
 from stagedoor.orders import OrderBook, Outbox
 from stagedoor.relay import Relay
-
-ORDER: dict[str, Any] = {
-    "event": {
-        "name": "Nachtmusik",
-        "venue": "Philharmonie",
-        "starts_at": "2026-07-01T18:00:00Z",
-        "tz": "Europe/Berlin",
-    },
-    "locale": "de-DE",
-    "currency": "EUR",
-    "buyer": "Ana",
-    "positions": [{"id": 1, "holder": "Ana", "category": "Parkett", "amount_minor": 4500}],
-}
+from tests.support.orders import NACHTMUSIK
 
 
 class CutOff(Exception):
@@ -106,7 +94,7 @@ class Rig:
 
     def place(self, count: int = 1) -> list[int]:
         """Place orders, each with its outbox row."""
-        return self.book.place_many([ORDER] * count)
+        return self.book.place_many([NACHTMUSIK] * count)
 
     def entries(self) -> list[dict[str, str]]:
         """Return the fields of what is in the stream."""

@@ -17,7 +17,8 @@ from stagedoor.errors import BrokerUnavailable, MalformedEntry
 from stagedoor.events import PublishedLost, RowParked, RowsPublished, StreamFull
 from stagedoor.orders import OrderBook, OrderBookUnavailable, OutboxRow
 from stagedoor.relay import BATCH, Relay, Relayed, entry_of
-from tests.relay.fixtures import ORDER, Breakable, CutOff, Rig
+from tests.relay.fixtures import Breakable, CutOff, Rig
+from tests.support.orders import NACHTMUSIK
 from tests.support.redis_server import StartRedis
 
 pytestmark = pytest.mark.redis
@@ -35,7 +36,7 @@ async def drained(relay: Relay) -> list[Relayed]:
 
 
 async def test_each_row_becomes_one_entry_with_its_fields_and_is_marked_with_id_and_count(rig: Rig) -> None:
-    order = rig.book.place(ORDER, request_id="r-1", trace="t-1")
+    order = rig.book.place(NACHTMUSIK, request_id="r-1", trace="t-1")
 
     done = await rig.relay().relay_once()
 
