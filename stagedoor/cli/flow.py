@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import click
 
 from stagedoor.cli.options import SettingsCommand
-from stagedoor.core.journal import CALL_ID_PATTERN, MAX_VALUE_BYTES, CallState, is_call_id, is_key
+from stagedoor.core.journal import CALL_ID_PATTERN, MAX_CALL_BYTES, MAX_VALUE_BYTES, CallState, is_call_id, is_key
 from stagedoor.errors import FlowLimitExceeded
 from stagedoor.settings import Settings
 
@@ -166,6 +166,9 @@ def start(
     doubled = [key for key, _ in metadata if sum(key == other for other, _ in metadata) > 1]
     if doubled:
         raise click.UsageError(f"--meta {doubled[0]}=… is given more than once")
+    size = sum(len(part.encode("utf-8")) for pair in metadata for part in pair)
+    if size > MAX_CALL_BYTES:
+        raise click.UsageError(f"--meta: expected at most {MAX_CALL_BYTES:,} bytes in all, found {size:,}")
     flow_view.check_name(settings, name, is_anyway=anyway)
     with flow_view.opened(settings) as calls:
         wanted = flow_view.new_call(name, call_id, dict(metadata), delay_s)

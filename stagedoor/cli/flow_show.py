@@ -179,12 +179,12 @@ def _what(step: Step, now: float) -> Iterator[tuple[str, str]]:
 
 
 def _took(step: Step, stretch: Stretch) -> str:
+    """Return how long the last attempt ran, or how long the call slept, waited or gathered."""
     if stretch.ran_s is not None:
         return span(stretch.ran_s)
-    is_waiting = step.kind in {Kind.SLEEP, Kind.SIGNAL, Kind.GATHER}
-    if not is_waiting or stretch.since is None or stretch.until is None or step.state is not StepState.DONE:
-        return ""
-    return span(max(0.0, stretch.until - stretch.since))
+    since, at = _number(step.more.get("since")), _number(step.more.get("at"))
+    is_over = step.state in {StepState.DONE, StepState.FAILED}
+    return span(max(0.0, at - since)) if is_over and since is not None and at is not None else ""
 
 
 def _items_of(key: str, gather: Step, steps: Mapping[str, Step]) -> Iterator[tuple[Text, Text]]:
