@@ -145,10 +145,6 @@ class SteppedBook(OrderBook):
         self._pause("look")
         return super().issue_state(order)
 
-    def valid_tickets(self, order_id: int) -> tuple[Ticket, ...]:
-        self._pause("earlier")
-        return super().valid_tickets(order_id)
-
     def commit_tickets(self, order: Order, files: Sequence[NewTicket], *, replace: bool = False) -> bool:
         self._pause("commit")
         return super().commit_tickets(order, files, replace=replace)
@@ -210,22 +206,22 @@ def delivery(book: OrderBook, kind: str, order_id: int, *, build: str = "1") -> 
 
 
 # A step's name says what comes after it as well, up to the next stop: "commit", "void" and
-# "get" may list the folder afterwards, "look" looks for files. These make no difference to each
-# other, in whichever sequence they come: two reads, two writes of one content, two removals,
-# and the shop's SQL beside the files.
+# "get" may list the folder afterwards, "look" looks for files and valid tickets. These make no
+# difference to each other, in whichever sequence they come: two reads, two writes of one content
+# or of another name for it, two removals, and the shop's SQL beside the files.
 _INDEPENDENT = frozenset(
     frozenset(pair)
     for pair in (
         ("get",),
         ("look",),
-        ("earlier",),
         ("get", "look"),
-        ("get", "earlier"),
-        ("look", "earlier"),
         ("write",),
         ("remove",),
         ("act", "write"),
         ("act", "remove"),
+        ("carry",),
+        ("carry", "write"),
+        ("act", "carry"),
     )
 )
 
