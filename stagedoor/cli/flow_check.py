@@ -115,5 +115,6 @@ def _show(checked: Sequence[Checked]) -> None:
             parts.append(Text.assemble("    ", _MARKS[finding.level], " ", printable(f"{where}{finding.text}", 4000)))
     wrong = sum(not one.fits for one in checked)
     total = f"{len(checked):,} {'history' if len(checked) == 1 else 'histories'}"
-    ending = Text(f"{wrong:,} of {total} no longer fit", style="red") if wrong else Text(f"{total}: all fit", "green")
+    bad = Text(f"{wrong:,} of {len(checked):,} no longer fit", style="red")
+    ending = bad if wrong else Text(f"{total}: all fit", style="green")
     show(*parts, Text(), ending)
