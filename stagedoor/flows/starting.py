@@ -1,6 +1,7 @@
 """What others do with calls: start them and send them signals, from any process."""
 
 import contextlib
+import json
 import math
 import re
 import secrets
@@ -17,7 +18,7 @@ from stagedoor.flows.attempts import is_seconds
 from stagedoor.flows.call import LONGEST_S
 from stagedoor.flows.values import Values
 
-__all__ = ["Handle", "new_call_id", "open_calls", "send_signal", "start"]
+__all__ = ["CallView", "Handle", "look_up", "new_call_id", "open_calls", "send_signal", "start"]
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 _LONGEST_LABEL = 128
@@ -30,6 +31,17 @@ class Handle:
     call_id: str
     is_new: bool
     state: CallState
+
+
+@attrs.frozen
+class CallView:
+    """A call as it is: *result* once it is done, *error* where it has failed or is parked."""
+
+    call_id: str
+    flow: str
+    state: CallState
+    result: Any = None
+    error: str = ""
 
 
 def new_call_id() -> str:
@@ -121,6 +133,21 @@ def send_signal(calls: Calls, call_id: str, name: str, value: Any = None, *, tok
         raise FlowMisused(f"the signal {name!r}: expected 1 to 200 printable characters, the first no dot")
     text = Values().keep(value).text
     return calls.signal(call_id, name, text, token=secrets.token_hex(16) if token is None else token)
+
+
+def look_up(calls: Calls, call_id: str) -> CallView | None:
+    """Return a call's state and result, None where there is none, or no longer.
+
+    Raises:
+        BrokerUnavailable: ask again.
+    """
+    journal = calls.show(call_id)
+    if journal is None:
+        return None
+    outcome = journal.outcome if journal.state.has_ended else None
+    result = None if outcome is None or outcome.result is None else json.loads(outcome.result)
+    error = journal.parked_error if outcome is None else outcome.error
+    return CallView(call_id, journal.flow, journal.state, result, error)
 
 
 def _name_of(flow: str | FlowSpec | Callable[..., Any]) -> str:

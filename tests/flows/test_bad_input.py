@@ -10,7 +10,7 @@ import pytest
 
 import stagedoor
 from stagedoor.core.journal import CallState
-from stagedoor.flows import open_calls, send_signal, start
+from stagedoor.flows import look_up, open_calls, send_signal, start
 from tests.flows.support import World
 
 NAN, INF = float("nan"), float("inf")
@@ -257,6 +257,30 @@ def test_a_flow_is_started_by_its_function_as_well_as_by_its_name() -> None:
 def test_signals_that_are_refused(arguments: tuple[Any, ...]) -> None:
     with pytest.raises((stagedoor.FlowMisused, stagedoor.InvalidValue)):
         send_signal(World().outside, *arguments)
+
+
+def test_a_call_is_looked_up() -> None:
+    @stagedoor.flow("f")
+    def f(call: stagedoor.Call) -> list[int]:
+        if call.metadata:
+            raise ValueError("no")
+        return [1, call.wait_signal("s")]
+
+    world = World(f)
+    assert look_up(world.outside, "c1") is None
+    start(world.outside, f, call_id="c1")
+    start(world.outside, f, call_id="c2", metadata={"x": "y"})
+    worker = world.run()
+    view = look_up(world.outside, "c1")
+    assert view is not None
+    assert (view.state, view.result, view.error) == (CallState.WAITING, None, "")
+    send_signal(world.outside, "c1", "s", 2)
+    world.run(worker)
+    done, failed = look_up(world.outside, "c1"), look_up(world.outside, "c2")
+    assert done is not None
+    assert failed is not None
+    assert (done.state, done.result, done.flow) == (CallState.DONE, [1, 2], "f")
+    assert (failed.state, failed.result, failed.error) == (CallState.FAILED, None, "ValueError: no")
 
 
 def test_a_signal_sent_twice_with_one_token_is_one() -> None:
