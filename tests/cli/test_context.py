@@ -18,7 +18,7 @@ from stagedoor.orders import OrderBook
 from stagedoor.rendering.api import Check, RenderRequest
 from stagedoor.rendering.pool import RenderPool
 from stagedoor.rendering.registry import Candidate, check_candidates
-from tests.relay.fixtures import ORDER
+from tests.support.orders import NACHTMUSIK
 
 JOB = Job(
     kind="k",
@@ -93,7 +93,7 @@ def make(book: OrderBook, said: io.StringIO) -> Callable[..., Any]:
 
 
 def test_a_plain_handler_calls_in_its_own_thread(make: Callable[..., Any], book: OrderBook) -> None:
-    order = book.place(ORDER)
+    order = book.place(NACHTMUSIK)
     ctx = make()
     assert isinstance(ctx, Context)
     assert ctx.orders is book
@@ -108,7 +108,7 @@ def test_a_plain_handler_calls_in_its_own_thread(make: Callable[..., Any], book:
 
 
 def test_a_lost_tenure_ends_check_and_render(make: Callable[..., Any], book: OrderBook) -> None:
-    order, held = book.place(ORDER), Held()
+    order, held = book.place(NACHTMUSIK), Held()
     ctx = make(held)
     ctx.check()
     held.lost = True
@@ -121,7 +121,7 @@ def test_a_lost_tenure_ends_check_and_render(make: Callable[..., Any], book: Ord
 async def test_an_async_handler_awaits_orders_and_renders(make: Callable[..., Any]) -> None:
     ctx = make(Held(is_async=True))
     assert isinstance(ctx, AsyncContext)
-    order = await ctx.orders.place(ORDER)
+    order = await ctx.orders.place(NACHTMUSIK)
     assert (await ctx.orders.get(order.order_id)).order_id == order.order_id
     assert (await ctx.render("drawer", order)).content == f"{order.order_id} None de-DE".encode()
     assert (await ctx.orders.outbox.backlog()).waiting == 1

@@ -21,7 +21,7 @@ from stagedoor.events import Event, EventStream, Warned
 from stagedoor.orders import OrderBook
 from stagedoor.rendering.registry import Registry
 from tests.cli.fixtures import Start
-from tests.relay.fixtures import ORDER
+from tests.support.orders import NACHTMUSIK
 from tests.support.redis_server import StartRedis
 
 pytestmark = [pytest.mark.process, pytest.mark.redis]
@@ -72,7 +72,7 @@ def add_row(book: OrderBook, kind: str, order_id: int) -> None:
 def test_an_order_becomes_a_ticket_through_relay_and_worker_and_a_refund_voids_it(
     start: Start, book: OrderBook
 ) -> None:
-    order = book.place(ORDER, request_id="r-1")
+    order = book.place(NACHTMUSIK, request_id="r-1")
     worker = start("--relay", "--slots", "4", "--log-format", "json")
     worker.wait_for('"outcome":"done"')
     [ticket] = book.tickets(order.order_id)
@@ -93,7 +93,7 @@ def test_an_order_becomes_a_ticket_through_relay_and_worker_and_a_refund_voids_i
 def test_a_relay_alone_publishes_and_ends_at_once_when_asked(start: Start, book: OrderBook) -> None:
     relay = start("relay", "--log-level", "debug")
     relay.wait_for("relay reads the outbox")
-    book.place(ORDER)
+    book.place(NACHTMUSIK)
     relay.wait_for("1 outbox row published")
     relay.signal(signal.SIGTERM)
     assert relay.wait() == 0
@@ -103,7 +103,7 @@ def test_a_relay_alone_publishes_and_ends_at_once_when_asked(start: Start, book:
 def test_a_log_that_nobody_reads_keeps_no_relay_from_working_and_ending(
     environ: dict[str, str], book: OrderBook, tmp_path: Path, redis_url: str, namespace: str
 ) -> None:
-    book.place(ORDER)
+    book.place(NACHTMUSIK)
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     with contextlib.suppress(BlockingIOError):
@@ -113,7 +113,7 @@ def test_a_log_that_nobody_reads_keeps_no_relay_from_working_and_ending(
     command = [sys.executable, "-m", "stagedoor", "relay", "--log-level", "debug"]
     with (
         subprocess.Popen(command, cwd=tmp_path, env=environ, stderr=writing) as relay,
-        Redis.from_url(redis_url) as client,
+        Redis.from_url(redis_url, socket_timeout=70) as client,  # the client's own limit is shorter than the read
     ):
         try:
             assert client.xread({namespace: "0"}, block=60_000)
@@ -128,7 +128,7 @@ def test_a_log_that_nobody_reads_keeps_no_relay_from_working_and_ending(
 def test_plugins_run_and_a_handler_that_never_returns_does_not_keep_the_process(
     start: Start, book: OrderBook, handlers: str
 ) -> None:
-    order = book.place(ORDER)
+    order = book.place(NACHTMUSIK)
     add_row(book, "awaited", order.order_id)
     worker = start("--relay", "--plugins", handlers, "--log-format", "json")
     assert '"version":1' in worker.wait_for("it_was_awaited")
@@ -150,7 +150,7 @@ def test_a_worker_waits_for_a_redis_that_is_away_and_goes_on_when_it_is_there(
 ) -> None:
     server = start_redis()
     server.kill()
-    order = book.place(ORDER)
+    order = book.place(NACHTMUSIK)
     worker = start("--relay", redis_url=server.url)
     line = worker.wait_for("Redis cannot be used")
     assert server.url in line
