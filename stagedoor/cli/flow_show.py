@@ -1,5 +1,6 @@
 """One call as a screen: what it is, what it waits for, and its steps as a timeline. Pure."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -33,8 +34,7 @@ BAR = 16
 """Cells of the timeline: with the other columns, a screen of 80."""
 FIRST, LAST = 10, 50
 """Steps that are shown of a long history, from its beginning and from its end."""
-MOST_ITEMS = 5
-"""Items of a gather that are named: those that are not done."""
+MOST_ERRORS = 8
 _LONGEST_VALUE = 200
 
 
@@ -93,7 +93,8 @@ def _facts(journal: Journal, now: float) -> Iterator[tuple[str, object]]:
     if journal.ended_at is not None:
         took = span(max(0.0, journal.ended_at - journal.created_at))
         yield "ended", f"{utc(journal.ended_at)}, after {took}"
-    due = "" if journal.due_at is None else f", {due_text(journal.due_at, now)}"
+    end = "times out " if journal.state is CallState.WAITING else ""
+    due = "" if journal.due_at is None else f", {end}{due_text(journal.due_at, now)}"
     waits = waiting_for(journal)
     if waits or due:
         yield "waits for", waits + due
@@ -147,9 +148,23 @@ def _timeline(journal: Journal, now: float) -> Iterator[Any]:
                 made.add_row("", "", Text(f"… {len(rows) - FIRST - LAST:,} more", style="dim"))
             continue
         made.add_row(*_row(key, step, scale, now))
-        for item, line in _items_of(key, step, steps):
-            made.add_row("", "", item, line)
+        if step.kind is Kind.GATHER:
+            made.add_row("", "", Text(_items_of(key, step, steps), style="dim"))
     yield made
+    yield from _errors(steps)
+
+
+def _errors(steps: Mapping[str, Step]) -> Iterator[Text]:
+    """Yield the error of each step that is not well, below the table: a column is too narrow for it."""
+    bad = [(key, step) for key, step in steps.items() if step.error and step.state is not StepState.DONE]
+    if bad:
+        yield Text()
+    for key, step in bad[:MOST_ERRORS]:
+        mark, style = _MARKS[step.state]
+        said = f" after {step.attempts} attempts: {printable(step.error, 300)}"
+        yield Text.assemble((mark, style), " ", (printable(key, 80), "bold"), said)
+    if len(bad) > MOST_ERRORS:
+        yield Text(f"… {len(bad) - MOST_ERRORS:,} more", style="dim")
 
 
 def _row(key: str, step: Step, scale: "_Scale | None", now: float) -> list[Text]:
@@ -170,12 +185,13 @@ def _row(key: str, step: Step, scale: "_Scale | None", now: float) -> list[Text]
 def _what(step: Step, now: float) -> Iterator[tuple[str, str]]:
     if step.kind is not Kind.STEP:
         yield f"{step.kind.value} ", "dim"
-    if step.state not in {StepState.DONE, StepState.SLEEPING}:
+    if step.state not in {StepState.DONE, StepState.SLEEPING, StepState.WAITING}:
         yield step.state.value, _MARKS[step.state][1]
-    if step.due_at is not None and step.state is not StepState.DONE:
-        yield f" {due_text(step.due_at, now)}", "dim"
-    if step.error:
-        yield f" {printable(step.error, 120)}", _MARKS[step.state][1]
+    if step.due_at is not None and step.state in _DUE:
+        yield f"{_DUE[step.state]}{due_text(step.due_at, now)}", "dim"
+
+
+_DUE = {StepState.RETRY: " ", StepState.SLEEPING: "ends ", StepState.WAITING: "times out "}
 
 
 def _took(step: Step, stretch: Stretch) -> str:
@@ -187,21 +203,12 @@ def _took(step: Step, stretch: Stretch) -> str:
     return span(max(0.0, at - since)) if is_over and since is not None and at is not None else ""
 
 
-def _items_of(key: str, gather: Step, steps: Mapping[str, Step]) -> Iterator[tuple[Text, Text]]:
-    """Yield how a gather's items are, and those that are not done."""
-    if gather.kind is not Kind.GATHER:
-        return
-    items = {name: step for name, step in steps.items() if step.kind is Kind.ITEM and _parent_of(name) == key}
-    done = sum(step.state is StepState.DONE for step in items.values())
-    length = gather.more.get("length", len(items))
-    yield Text(f"  {done:,} of {length:,} items", style="dim"), Text()
-    others = [(name, step) for name, step in items.items() if step.state is not StepState.DONE]
-    for name, step in others[:MOST_ITEMS]:
-        mark, style = _MARKS[step.state]
-        said = f"{step.state.value} after {step.attempts} {printable(step.error, 120)}"
-        yield Text.assemble("  ", (mark, style), " ", printable(name, 80)), Text(said, style=style)
-    if len(others) > MOST_ITEMS:
-        yield Text(f"  … {len(others) - MOST_ITEMS:,} more not done", style="dim"), Text()
+def _items_of(key: str, gather: Step, steps: Mapping[str, Step]) -> str:
+    """Return how many of a gather's items are in which state."""
+    states = Counter(step.state for name, step in steps.items() if step.kind is Kind.ITEM and _parent_of(name) == key)
+    others = [f", {count:,} {state.value}" for state, count in states.items() if state is not StepState.DONE]
+    length = gather.more.get("length", states.total())
+    return f"  {states[StepState.DONE]:,} of {length:,} items{''.join(others)}"
 
 
 def _parent_of(name: str) -> str:
