@@ -5,7 +5,7 @@ replies unpacked, and nothing is decided.
 """
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import attrs
@@ -219,7 +219,7 @@ class RedisDeliveries:
         heads, arguments, calls = [], [], []
         for settlement in settlements:
             verb, argument = _verb(settlement, self._name)
-            if verb == "park":
+            if verb in {"park", "again"}:
                 calls.append(call_of(settlement) or "")
             heads.append(f"{_head(settlement)} {verb}")
             if argument is not None:
@@ -460,9 +460,9 @@ def _verb(settlement: Settlement, consumer: str) -> tuple[str, bytes | None]:
         case Done():
             return "done", None
         case RetryLater(after_s, attempt, _error):
-            return "delay", _delay(after_s, delayed_body(settlement, {"attempt": str(attempt)}))
+            return _delay(settlement, after_s, {"attempt": str(attempt)})
         case UnknownKind(after_s, hops):
-            return "delay", _delay(after_s, delayed_body(settlement, {"hops": str(hops)}))
+            return _delay(settlement, after_s, {"hops": str(hops)})
         case Dead() as dead:
             letter = pack(part for pair in dead_letter(settlement, dead, consumer) for part in pair)
             call_id = call_of(settlement)
@@ -471,5 +471,7 @@ def _verb(settlement: Settlement, consumer: str) -> tuple[str, bytes | None]:
             raise TypeError(f"{outcome!r} is not written by settle")
 
 
-def _delay(after_s: float, body: bytes) -> bytes:
-    return b"%d %b" % (max(0, round(after_s * 1000)), body)
+def _delay(settlement: Settlement, after_s: float, changes: Mapping[str, str]) -> tuple[str, bytes]:
+    argument = b"%d %b" % (max(0, round(after_s * 1000)), delayed_body(settlement, changes))
+    call_id = call_of(settlement)
+    return ("delay", argument) if call_id is None else ("again", b"%b %b" % (call_id.encode(), argument))

@@ -144,7 +144,7 @@ class RedisCalls:
 
     def _tell(self, call_id: str, verb: str, name: str = "", value: str = "", token: str = "") -> Told:
         keys = self._keys
-        names = [keys.stream, keys.critical, keys.calls, keys.calls_states, *self._hashes(call_id)]
+        names = [keys.stream, keys.critical, keys.calls, keys.calls_states, *self._hashes(call_id), keys.delayed]
         limits = [self._settings.most_signals, self._settings.most_call_bytes]
         reply = self._run("wake", names, [LOOK_MS, call_id, verb, name, value, token, *limits])
         with sound_reply():

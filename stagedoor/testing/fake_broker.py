@@ -286,10 +286,10 @@ class FakeDeliveries:
             case Dead() as dead:
                 return self._bury_job(settlement, dead)
             case RetryLater(after_s, attempt, _error):
-                after_ms.append(self._delay(settlement, after_s, {"attempt": str(attempt)}))
+                self._delay(settlement, after_s, {"attempt": str(attempt)}, after_ms)
                 return None
             case UnknownKind(after_s, hops):
-                after_ms.append(self._delay(settlement, after_s, {"hops": str(hops)}))
+                self._delay(settlement, after_s, {"hops": str(hops)}, after_ms)
                 return None
             case outcome:
                 raise TypeError(f"{outcome!r} is not written by settle")
@@ -303,12 +303,17 @@ class FakeDeliveries:
             self._broker.calls.park_dead(call_id, place, {"reason": dead.reason.value, "error": dead.error})
         return problem
 
-    def _delay(self, settlement: Settlement, after_s: float, changes: Mapping[str, str]) -> int:
+    def _delay(self, settlement: Settlement, after_s: float, changes: Mapping[str, str], after_ms: list[int]) -> None:
+        """Delay a job; a flow call's entry is dropped where the call has another."""
         member = member_of(settlement.tenure.stream, id_of(settlement.tenure.entry_id))
-        after_ms = max(0, round(after_s * 1000))
+        calls, call_id = self._broker.calls, call_of(settlement)
+        if call_id is not None and calls.is_superfluous(call_id, member):
+            return
+        after_ms.append(max(0, round(after_s * 1000)))
         self._broker.delayed_bodies[member] = delayed_body(settlement, changes)
-        self._broker.delayed[member] = self._broker.now_ms() + after_ms
-        return after_ms
+        self._broker.delayed[member] = self._broker.now_ms() + after_ms[-1]
+        if call_id is not None:
+            calls.wait_delayed(call_id, member, self._broker.delayed[member])
 
     def renew(self, tenures: Sequence[Tenure]) -> tuple[Renewal, ...]:
         """Reset idle clocks."""

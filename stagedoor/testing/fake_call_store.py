@@ -95,6 +95,12 @@ class CallStore:
         ms, _, seq = entry_id.partition("-")
         return bool(number) and (int(ms), int(seq)) in self._broker.streams[Stream(int(number))].entries
 
+    def is_queued(self, place: str | None) -> bool:
+        """Whether what a call waits for is still there: an entry, or one that a worker has delayed."""
+        if place is not None and place.startswith("d:"):
+            return place[2:] in self._broker.delayed
+        return self.is_there(place)
+
     def settle_entry(self, place: str | None) -> None:
         """Acknowledge and delete the entry of this place, and forget its crashes."""
         number, _, entry_id = (place or "").partition(":")
@@ -120,10 +126,36 @@ class CallStore:
 
     # -- writing ------------------------------------------------------------------------
 
+    def is_superfluous(self, call_id: str, place: str) -> bool:
+        """Whether a call has another entry than this one, which then need not be delayed."""
+        call = self.find(call_id)
+        if call is None or _is_at_rest(call):
+            return False
+        if call.status[".state"] == "running":
+            other = call.status.get(".entry")
+            has_another = other != place and self.is_there(other)
+        else:
+            other = call.status.get(".queued")
+            has_another = other != place and self.is_queued(other)
+        if has_another:
+            call.status[".wakes"] = str(int(call.status.get(".wakes", "0")) + 1)
+        return has_another
+
+    def wait_delayed(self, call_id: str, member: str, due_ms: int) -> None:
+        """Say in a call's status that it waits for an entry which was delayed under this member."""
+        call = self.find(call_id)
+        if call is None or _is_at_rest(call):
+            return
+        for name in (".due", ".entry"):
+            call.status.pop(name, None)
+        call.status.update({".queued": f"d:{member}", ".for": "a worker"})
+        call.lease = None
+        self.set_state(call_id, call, CallState.WAITING, look_ms=due_ms)
+
     def park_dead(self, call_id: str, place: str, letter: Mapping[str, str]) -> None:
         """Park a call whose entry has become a dead letter, unless another pass of it runs."""
         call = self.find(call_id)
-        if call is None or CallState(call.status[".state"]).has_ended or call.status[".state"] == "parked":
+        if call is None or _is_at_rest(call):
             return
         lease = self.lease(call)
         if lease is not None and lease.split(" ")[0] != place:
@@ -167,6 +199,11 @@ class CallStore:
             call.meta[f"v:{write.key}"] = write.value
         call.status[write.key] = text
         return None
+
+
+def _is_at_rest(call: FakeCall) -> bool:
+    """Whether no entry can make this call go on: it has ended, or is parked."""
+    return CallState(call.status[".state"]).has_ended or call.status[".state"] == "parked"
 
 
 def timer_of(call_id: str) -> str:

@@ -153,7 +153,7 @@ class FakeCalls:
             _wake_up(call)
         elif state is CallState.PARKED and verb in ("signal", "wake"):
             return Told.TOLD
-        elif not self._store.is_there(status.get(".queued")):
+        elif not self._store.is_queued(status.get(".queued")):
             for field in (".parked", ".why", *([".misfit"] if verb == "resume" else [])):
                 status.pop(field, None)
             self._queue_again(call_id, call)
@@ -234,6 +234,16 @@ class FakeCalls:
         self._store.index[call_id] = (at, state)
         return "timer" if timer_of(call_id) in self._broker.delayed and not had_timer else "fine"
 
+    def _has_lost_entry(self, status: dict[str, str]) -> bool:
+        """Whether the entry that a call waits for is gone; one that was delayed is missed twice first."""
+        queued = status[".queued"]
+        if self._store.is_queued(queued):
+            return False
+        if not queued.startswith("d:") or status.get(".missed") == queued:
+            return True
+        status[".missed"] = queued
+        return False
+
     def _next_look(self, call_id: str, call: FakeCall, now: int) -> int | None:
         status = call.status
         if status[".state"] == "running":
@@ -242,7 +252,7 @@ class FakeCalls:
         if status[".state"] == "parked":
             return now + IDLE_LOOK_MS
         if ".queued" in status:
-            return now + LOOK_MS if self._store.is_there(status[".queued"]) else None
+            return None if self._has_lost_entry(status) else now + LOOK_MS
         if ".due" not in status:
             return now + IDLE_LOOK_MS
         due = int(status[".due"])

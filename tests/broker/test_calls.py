@@ -20,6 +20,7 @@ from stagedoor.broker.calls import (
     Told,
     Unsent,
 )
+from stagedoor.broker.deliveries import Deliveries
 from stagedoor.core.codec import unpack
 from stagedoor.core.entry import Entry
 from stagedoor.core.job import parse_job
@@ -39,7 +40,7 @@ from stagedoor.core.journal import (
     StepWrite,
     Wait,
 )
-from stagedoor.core.outcome import Dead, Reason, RetryLater
+from stagedoor.core.outcome import Dead, Reason, RetryLater, UnknownKind
 from stagedoor.core.tenure import Stream
 from stagedoor.errors import BrokerError, BrokerUnavailable, FlowLimitExceeded, LeaseLost, NameTaken
 from tests.broker.flow_harness import (
@@ -985,6 +986,101 @@ def test_a_dead_entry_that_names_no_call_is_just_dead(broker: Harness, call_id: 
     worker.settle(1, [settled(take_one(worker), Dead(Reason.MALFORMED, "x"))])
     assert len(broker.state().dead) == 1
     assert calls_of(broker).counts() == dict.fromkeys(CallState, 0)
+
+
+def hand_back(broker: Harness, worker: Deliveries, batch: int) -> None:
+    """Let a worker that does not know the flow meet every entry there is, and its delay be over."""
+    claimed = worker.read(100).claimed
+    worker.settle(batch, [settled(one, UnknownKind(5, batch)) for one in claimed])
+    broker.make_due()
+
+
+def test_an_entry_that_is_handed_back_for_ever_stays_one_entry(broker: Harness) -> None:
+    worker = broker.worker()
+    calls = calls_of(broker, worker)
+    calls.start(new_call())
+    for batch in range(1, 11):
+        hand_back(broker, worker, batch)
+        make_look_due(broker)
+        assert calls.look() == Looked(looked=1)
+        assert state_of(broker) == "waiting"
+        assert worker.promote().moved == 1
+    assert len(worker.read(100).claimed) == 1
+
+
+def test_entries_of_one_call_that_are_handed_back_become_one(broker: Harness) -> None:
+    worker = broker.worker()
+    calls = calls_of(broker, worker)
+    calls.start(new_call())
+    for number in range(4):
+        broker.add(tuple((name.encode(), value.encode()) for name, value in ENTRY.items()), list(Stream)[number % 2])
+    hand_back(broker, worker, 1)
+    assert len(broker.state().delayed) == 1
+    assert worker.promote().moved == 1
+    calls.wake("c")
+    hand_back(broker, worker, 2)
+    assert len(broker.state().delayed) == 1
+    worker.promote()
+    begun(calls, take_one(worker))
+
+
+def test_a_promoted_entry_that_nobody_meets_again_is_missed_twice_before_there_is_another(broker: Harness) -> None:
+    worker = broker.worker()
+    calls = calls_of(broker, worker)
+    calls.start(new_call())
+    hand_back(broker, worker, 1)
+    worker.promote()
+    broker.trim(*broker.state().jobs.entries)
+    found = []
+    for _ in range(3):
+        make_look_due(broker)
+        found.append(calls.look())
+    assert found == [Looked(looked=1), Looked(looked=1, woken=1), Looked(looked=1)]
+    begun(calls, take_one(worker))
+
+
+def test_an_entry_of_a_timer_that_is_handed_back_is_what_its_call_waits_for(broker: Harness) -> None:
+    worker, calls, _, right = started(broker)
+    calls.end_pass(right, Sleep(until=LATER, waiting_for="sleep"))
+    broker.make_due()
+    worker.promote()
+    hand_back(broker, worker, 1)
+    assert state_of(broker) == "waiting"
+    make_look_due(broker)
+    assert calls.look() == Looked(looked=1)
+    assert calls.signal("c", "go", "1", token="t") is Told.TOLD
+    assert len(broker.state().delayed) == 1
+    assert broker.state().critical.entries == {}
+
+
+def test_a_pass_whose_entry_is_retried_is_over(broker: Harness) -> None:
+    worker, calls, claimed, right = started(broker)
+    worker.settle(1, [settled(claimed, RetryLater(0, 2, "an outage"))])
+    assert state_of(broker) == "waiting"
+    with pytest.raises(LeaseLost):
+        calls.record_step(right, done("late"))
+    worker.promote()
+    assert begun(calls, take_one(worker)).right.epoch == 2
+
+
+def test_an_entry_of_a_call_that_another_pass_runs_is_not_handed_back(broker: Harness) -> None:
+    worker, calls, _, right = started(broker)
+    end_lease(broker)
+    broker.add(tuple((name.encode(), value.encode()) for name, value in ENTRY.items()))
+    hand_back(broker, worker, 1)
+    assert broker.state().delayed == {}
+    assert isinstance(calls.end_pass(right, FOR_EVER), Again)
+
+
+@pytest.mark.parametrize("ending", [DONE, Park(reason="x", error="y")])
+def test_an_entry_of_a_call_at_rest_is_handed_back_and_changes_nothing(broker: Harness, ending: Ending) -> None:
+    worker, calls, _, right = started(broker)
+    calls.end_pass(right, ending)
+    before = picture(broker)
+    broker.add(tuple((name.encode(), value.encode()) for name, value in ENTRY.items()))
+    hand_back(broker, worker, 1)
+    assert len(broker.state().delayed) == 1
+    assert picture(broker) == before
 
 
 def test_the_journal_is_plain_text(broker: Harness) -> None:

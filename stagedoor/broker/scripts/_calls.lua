@@ -34,6 +34,13 @@ local function is_there(jobs, critical, place)
   return #redis.call('XRANGE', number == '1' and jobs or critical, entry, entry, 'COUNT', 1) == 1
 end
 
+-- Whether what a call waits for is still there: an entry, or one ('d:<member>') that a worker has delayed.
+local function is_queued(jobs, critical, delayed, place)
+  local member = string.match(place or '', '^d:(.+)$')
+  if member then return redis.call('ZSCORE', delayed, member) and true or false end
+  return is_there(jobs, critical, place)
+end
+
 -- The member of a call's timer among the delayed jobs.
 local function timer_of(call_id) return 'flow:' .. call_id end
 

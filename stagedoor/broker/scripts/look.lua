@@ -38,7 +38,13 @@ local function next_look(call_id, status, lease, known)
     return nil
   end
   if state == 'parked' then return now + tonumber(ARGV[2]) end
-  if queued then return is_there(KEYS[1], KEYS[2], queued) and now + look or nil end
+  if queued then
+    if is_queued(KEYS[1], KEYS[2], KEYS[3], queued) then return now + look end
+    -- One that was delayed is promoted under another id; who delays it again says so. So it is missed twice first.
+    if string.sub(queued, 1, 2) ~= 'd:' or redis.call('HGET', status, '.missed') == queued then return nil end
+    redis.call('HSET', status, '.missed', queued)
+    return now + look
+  end
   if not due then return now + tonumber(ARGV[2]) end
   if redis.call('ZSCORE', KEYS[3], timer_of(call_id)) then return math.max(now, due) + look end
   if due <= now then return nil end

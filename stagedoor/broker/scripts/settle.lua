@@ -10,7 +10,8 @@
 -- KEYS[7]  hash     <ns>:delayed:body    member → packed stream number and fields
 -- KEYS[8]  zset     <ns>:calls           call → when to look at it next
 -- KEYS[9]  hash     <ns>:calls:states    state → number of calls
--- KEYS[10…] hash    <ns>:call:<id>_status and then string <ns>:call:<id>_lease, of the call of each 'park', in turn
+-- KEYS[10…] hash    <ns>:call:<id>_status    and then string <ns>:call:<id>_lease, of the call of each 'park' and
+--          'again', in turn
 -- ARGV[1]  group
 -- ARGV[2]  consumer, the caller's name
 -- ARGV[3]  incarnation of the caller
@@ -21,6 +22,8 @@
 --          flag 'g': the caller was told that the body is gone; 'c': there is a crash log to clear; '-': neither
 --          verb 'done': no argument
 --          verb 'delay': argument = '<after in ms> <packed body>'
+--          verb 'again': argument = '<call id> <after in ms> <packed body>': as delay, of a flow call's entry; where the
+--          call has another entry already, this one is only acknowledged
 --          verb 'dead': argument = packed names and values of the dead letter
 --          verb 'park': argument = '<call id> <packed>': as dead, and the flow call is parked
 -- Reply    {'absent'} or {'taken'}: nothing was written; or
@@ -92,6 +95,20 @@ end
 
 function verbs.dead(_, _, argument) return (bury(argument)) end
 
+-- Whether a call has another entry than this one: one that waits for a worker, or the one of the pass that runs.
+local function has_another(known, place)
+  if known[1] == 'running' then return known[3] ~= place and is_there(KEYS[1], KEYS[2], known[3]) end
+  return known[2] ~= place and is_queued(KEYS[1], KEYS[2], KEYS[6], known[2])
+end
+
+-- Says in a call's status that it waits for an entry which was delayed under this member.
+local function wait_delayed(status, lease, call_id, state, member, due)
+  redis.call('HDEL', status, '.due', '.entry')
+  redis.call('HSET', status, '.state', 'waiting', '.queued', 'd:' .. member, '.for', 'a worker')
+  redis.call('DEL', lease)
+  index(KEYS[8], KEYS[9], call_id, state, 'waiting', due)
+end
+
 -- Parks a call whose entry died, unless another pass of it runs, through another entry.
 local function park(status, lease, call_id, place, letter)
   local state, held = redis.call('HGET', status, '.state'), redis.call('GET', lease)
@@ -105,6 +122,20 @@ local function park(status, lease, call_id, place, letter)
 end
 
 local call_at = 8
+function verbs.again(number, id, argument)
+  local call_id, after = string.match(argument, '^(%S+) (%d+)')
+  local status, lease, place = KEYS[call_at], KEYS[call_at + 1], number .. ':' .. id
+  local known = redis.pcall('HMGET', status, '.state', '.queued', '.entry')
+  local is_open = known[1] and not HAS_ENDED[known[1]] and known[1] ~= 'parked'
+  if is_open and has_another(known, place) then
+    redis.call('HINCRBY', status, '.wakes', 1)
+    return nil
+  end
+  local refusal = verbs.delay(number, id, string.sub(argument, #call_id + 2))
+  if refusal then return refusal end
+  if is_open then pcall(wait_delayed, status, lease, call_id, known[1], place, now + tonumber(after)) end
+end
+
 function verbs.park(number, id, argument)
   local space = string.find(argument, ' ', 1, true)
   local refusal, parts = bury(string.sub(argument, space + 1))
@@ -119,7 +150,7 @@ local answers, argument = {}, 6
 for line in string.gmatch(ARGV[6], '[^\n]+') do
   local number, id, deliveries, flag, verb = string.match(line, '^(%d) (%S+) (%d+) (%S) (%a+)$')
   if verb ~= 'done' then argument = argument + 1 end
-  if verb == 'park' then call_at = call_at + 2 end
+  if verb == 'park' or verb == 'again' then call_at = call_at + 2 end
   local stream = KEYS[tonumber(number)]
   local answer = 'lost'
   if holds(stream, group, consumer, id, tonumber(deliveries)) or (flag == 'g' and is_orphan(stream, id)) then

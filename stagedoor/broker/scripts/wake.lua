@@ -7,6 +7,7 @@
 -- KEYS[4]  hash     <ns>:calls:states        state → number of calls
 -- KEYS[5]  hash     <ns>:call:<id>_status    the call
 -- KEYS[6]  hash     <ns>:call:<id>_meta      its mailbox
+-- KEYS[7]  zset     <ns>:delayed             member → due time in ms
 -- ARGV[1]  look in ms, after which somebody should look at it
 -- ARGV[2]  id of the call
 -- ARGV[3]  verb: 'signal', 'cancel', 'resume' or 'wake'
@@ -49,7 +50,7 @@ if state == 'running' then
   redis.call('HINCRBY', status, '.wakes', 1)
 elseif state == 'parked' and (verb == 'signal' or verb == 'wake') then
   return 'told'
-elseif not is_there(KEYS[1], KEYS[2], known[3]) then
+elseif not is_queued(KEYS[1], KEYS[2], KEYS[7], known[3]) then
   redis.call('HDEL', status, '.parked', '.why')
   if verb == 'resume' then redis.call('HDEL', status, '.misfit') end
   queue(KEYS[2], '2', status, call_id)
