@@ -116,6 +116,11 @@ class Settings:
     block_ms: int = _setting(5000, _number(int, "ms", 10, 60_000), "how long an idle read waits, in ms")
     plugins: tuple[str, ...] = _setting((), _modules, "modules with handlers, flows or renderers, besides entry points")
     ticket_renderer: str = _setting("ticket-pdf", _matching(NAME_PATTERN, "a renderer's name"), "which draws tickets")
+    missing_glyphs: str = _setting(
+        "replace",
+        _one_of("replace", "refuse"),
+        "what is done about characters that no font draws: replace each by a mark and tell, or refuse the job",
+    )
     relay_every_ms: int = _setting(100, _number(int, "ms", 1, 60_000), "the relay's pause when the outbox is empty, ms")
     metrics_port: int | None = _setting(None, _port, "TCP port of /metrics and /healthz on 127.0.0.1; off by default")
     reclaim_idle_s: float = _setting(

@@ -4,6 +4,8 @@ It needs PDFium, which not everybody has, so it is no entry point: name this
 module in the setting ``plugins``, and install ``stagedoor-renderers[png]``.
 """
 
+from collections.abc import Iterable
+
 import attrs
 
 from stagedoor.errors import InvalidRequest
@@ -55,6 +57,10 @@ class TicketPng:
         if request.position is None:
             raise InvalidRequest("position: a picture is of one ticket; ask for each of them")
         return pictures_of(self.pdf.render(request, check), dpi=self.dpi)[0]
+
+    def notes(self, request: RenderRequest) -> Iterable[str]:
+        """Return a sentence for every field of which something could not be drawn."""
+        return self.pdf.notes(request)
 
 
 def renderers() -> tuple[TicketPng, ...]:

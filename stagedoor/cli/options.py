@@ -22,7 +22,7 @@ FEW = 8
 
 SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Where things are": ("redis_url", "namespace", "orders_url", "tickets_dir"),
-    "What it runs": ("name", "slots", "plugins", "ticket_renderer", "relay_every_ms"),
+    "What it runs": ("name", "slots", "plugins", "ticket_renderer", "missing_glyphs", "relay_every_ms"),
     "What it tells": ("log_format", "metrics_port"),
     "Retries and stopping": ("max_attempts", "max_crashes", "backoff_base_s", "backoff_cap_s", "grace_s"),
     "Bounds": ("stream_maxlen", "dead_maxlen"),
@@ -37,6 +37,7 @@ _METAVARS = {
     "name": "NAME",
     "plugins": "MODULES",
     "ticket_renderer": "NAME",
+    "missing_glyphs": "replace|refuse",
     "metrics_port": "PORT",
     "log_format": "text|json",
 }

@@ -23,7 +23,7 @@ from stagedoor.broker.losses import Losses
 from stagedoor.broker.redis import DeliverySettings, RedisDeliveries, RedisPublishing
 from stagedoor.broker.redis_calls import RedisCalls
 from stagedoor.cli.context import Shop
-from stagedoor.cli.flow_wiring import call_settings, flow_parts
+from stagedoor.cli.flow_wiring import FlowParts, call_settings, flow_parts
 from stagedoor.cli.logs import Logs
 from stagedoor.cli.plugins import Plugins, load_plugins
 from stagedoor.core.keys import Keys
@@ -140,41 +140,16 @@ async def serve_worker(equipment: Equipment, *, with_relay: bool = False, stop: 
     """
     stop = StopRequest() if stop is None else stop
     settings, link, events = equipment.settings, equipment.link, equipment.events
-    keys = Keys(settings.namespace)
-    deliveries = RedisDeliveries(
-        link,
-        keys,
-        settings=DeliverySettings(
-            wanted_name=settings.name,
-            dead_maxlen=settings.dead_maxlen,
-            liveness_ttl_ms=round(settings.liveness_ttl_s * 1000),
-            reclaim_idle_ms=round(settings.reclaim_idle_s * 1000),
-        ),
-        is_process_dead=is_provably_gone,
-    )
+    deliveries = _deliveries(settings, link)
     for note in equipment.plugins.notes:
         events.emit(Warned(message=note))
-    # One for both: an outage of Redis is told once.
+    # One for the worker and its companions: an outage of Redis is told once.
     outages = Outages(events)
-    losses = Losses(link, keys, dead_maxlen=settings.dead_maxlen)
-    companions: tuple[Callable[[], Awaitable[None]], ...] = (
-        # Thrice as often as the pending lists are walked: the counters soon lose track of a loss.
-        Lookout(losses.note, events=events, every_s=settings.reclaim_every_s / 3, rng=random.Random()).run,
-    )
-    if with_relay:
-        relay = make_relay(equipment.book.outbox, link, settings=settings, events=events, outages=outages)
-        companions += (relay.run,)
     code = ExitCode.FAILED
     async with _signals(stop, settings.grace_s):
         try:
             with watched(equipment) as watch:
-                flows = flow_parts(
-                    equipment.plugins.flows,
-                    RedisCalls(link, keys, settings=call_settings(settings), owner=deliveries),
-                    settings=settings,
-                    make_context=_shop(equipment, watch.rendered).make_context,
-                    on_pass=watch.passed,
-                )
+                flows = _flows(equipment, deliveries, watch)
                 code = await run_worker(
                     deliveries,
                     settings=WorkerSettings.of(settings),
@@ -184,7 +159,7 @@ async def serve_worker(equipment: Equipment, *, with_relay: bool = False, stop: 
                     stop=stop,
                     events=events,
                     check_server=link.check_server,
-                    companions=companions,
+                    companions=tuple(_companions(equipment, outages, with_relay=with_relay)),
                     chores=flows.chores,
                     vitals=watch.vitals,
                     outages=outages,
@@ -192,6 +167,40 @@ async def serve_worker(equipment: Equipment, *, with_relay: bool = False, stop: 
         finally:
             deliveries.close()
     return code
+
+
+def _deliveries(settings: Settings, link: Link) -> RedisDeliveries:
+    return RedisDeliveries(
+        link,
+        Keys(settings.namespace),
+        settings=DeliverySettings(
+            wanted_name=settings.name,
+            dead_maxlen=settings.dead_maxlen,
+            liveness_ttl_ms=round(settings.liveness_ttl_s * 1000),
+            reclaim_idle_ms=round(settings.reclaim_idle_s * 1000),
+        ),
+        is_process_dead=is_provably_gone,
+    )
+
+
+def _companions(equipment: Equipment, outages: Outages, *, with_relay: bool) -> Iterator[Callable[[], Awaitable[None]]]:
+    settings, link, events = equipment.settings, equipment.link, equipment.events
+    losses = Losses(link, Keys(settings.namespace), dead_maxlen=settings.dead_maxlen)
+    # Thrice as often as the pending lists are walked: the counters soon lose track of a loss.
+    yield Lookout(losses.note, events=events, every_s=settings.reclaim_every_s / 3, rng=random.Random()).run
+    if with_relay:
+        yield make_relay(equipment.book.outbox, link, settings=settings, events=events, outages=outages).run
+
+
+def _flows(equipment: Equipment, deliveries: RedisDeliveries, watch: "Watch") -> FlowParts:
+    settings, link = equipment.settings, equipment.link
+    return flow_parts(
+        equipment.plugins.flows,
+        RedisCalls(link, Keys(settings.namespace), settings=call_settings(settings), owner=deliveries),
+        settings=settings,
+        make_context=_shop(equipment, watch.rendered).make_context,
+        on_pass=watch.passed,
+    )
 
 
 @attrs.frozen(kw_only=True)
@@ -239,7 +248,12 @@ def _shop(equipment: Equipment, rendered: Callable[[str, float], None]) -> Shop:
     registry, slots = equipment.plugins.registry, equipment.settings.slots
     return Shop(
         orders=equipment.book,
-        pool=RenderPool(registry, slots=slots, on_rendered=rendered),
+        pool=RenderPool(
+            registry,
+            slots=slots,
+            on_rendered=rendered,
+            refuse_incomplete=equipment.settings.missing_glyphs == "refuse",
+        ),
         ticket_renderer=equipment.settings.ticket_renderer,
         log=equipment.logs.log,
         threads=trio.CapacityLimiter(ORDER_THREADS),

@@ -40,6 +40,7 @@ class RenderPool:
         registry: the renderers, warmed up.
         slots: how many renders may run at once.
         on_rendered: told of each finished render, in its thread: the renderer's name, and seconds.
+        refuse_incomplete: refuse a document whose renderer notes that it had to replace or leave out something.
     """
 
     def __init__(
@@ -48,9 +49,11 @@ class RenderPool:
         *,
         slots: int = DEFAULT_SLOTS,
         on_rendered: Callable[[str, float], None] = lambda _name, _seconds: None,
+        refuse_incomplete: bool = False,
     ) -> None:
         self._registry = registry
         self._on_rendered = on_rendered
+        self._refuse_incomplete = refuse_incomplete
         self._slots = threading.BoundedSemaphore(slots)
         # Its own: trio's default limiter also serves name look-ups and file work,
         # which must not wait behind eight renders.
@@ -68,7 +71,8 @@ class RenderPool:
 
         Raises:
             RendererNotFound: nothing of that name is installed.
-            InvalidRequest: the order can never be drawn; permanent, names the field.
+            InvalidRequest: the order can never be drawn, or not completely where that is refused;
+                permanent, names the field.
             RendererBroken: the renderer raised, or returned something else than it
                 promised. The message quotes nothing of the order.
             Exception: whatever *check* raised: the result is no longer wanted.
@@ -81,6 +85,8 @@ class RenderPool:
             began = time.perf_counter()
             rendered = _rendered(renderer, request, check=check, key=key)
             self._on_rendered(name, time.perf_counter() - began)
+            if rendered.notes and self._refuse_incomplete:
+                raise InvalidRequest("; ".join(rendered.notes))
             return rendered
         finally:
             self._slots.release()

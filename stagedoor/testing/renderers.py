@@ -320,7 +320,9 @@ def _with_words(words: str) -> Iterator[RenderRequest]:
     yield RenderRequest(order=attrs.evolve(order, event=event, buyer=words), position=position, locale="en")
 
 
-_WATCHED = ("open", "socket", "subprocess", "os", "ctypes")
+_WATCHED = ("open", "socket", "subprocess", "os")
+_WATCHED_TOO = ("ctypes.dlopen", "ctypes.dlsym")
+"""A library that was loaded in the warm-up may be called; it must not be looked for later."""
 
 
 def touches_nothing_outside(subject: Subject) -> None:
@@ -330,7 +332,7 @@ def touches_nothing_outside(subject: Subject) -> None:
     watching = threading.local()
 
     def watch(event: str, arguments: tuple[Any, ...]) -> None:
-        if getattr(watching, "on", False) and event.partition(".")[0] in _WATCHED:
+        if getattr(watching, "on", False) and (event.partition(".")[0] in _WATCHED or event in _WATCHED_TOO):
             seen.append(f"{event} {arguments!r:.100}")
 
     # An audit hook cannot be taken away again; the switch makes it deaf.

@@ -4,19 +4,23 @@ import importlib.metadata
 import itertools
 import os
 import threading
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stagedoor.errors import StagedoorError
+from stagedoor.errors import InvalidRequest, StagedoorError
 from stagedoor.rendering.api import ENTRY_POINT_GROUP, Check, RenderRequest
 from stagedoor.rendering.registry import load_renderers
 from stagedoor.testing import renderers as suite
 from stagedoor.testing.renderers import CHECKS, Subject
 from stagedoor_renderers.receipt_pdf import ReceiptPdf
+from stagedoor_renderers.ticket_pass import TicketPass
 from stagedoor_renderers.ticket_pdf import TicketPdf
+from stagedoor_renderers.ticket_png import TicketPng
+from stagedoor_renderers.ticket_text import TicketHtml, TicketText
 from tests.rendering.test_registry import Plain
 
 EVERY_CHECK = pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
@@ -36,6 +40,42 @@ def test_the_receipt_conforms(check: suite.Check, receipt: ReceiptPdf) -> None:
     check(Subject(ReceiptPdf))
 
 
+@pytest.mark.parametrize("check", HERE, ids=lambda check: check.__name__)
+def test_the_pass_conforms(check: suite.Check) -> None:
+    check(Subject(TicketPass))
+
+
+def small_picture() -> TicketPng:
+    """A picture that does not take long: PDFium draws one at a time."""
+    return TicketPng(dpi=36)
+
+
+@pytest.mark.parametrize("check", HERE, ids=lambda check: check.__name__)
+def test_the_picture_conforms(check: suite.Check) -> None:
+    check(Subject(small_picture))
+
+
+@pytest.mark.parametrize("make", [TicketText, TicketHtml])
+@pytest.mark.parametrize("check", HERE, ids=lambda check: check.__name__)
+def test_the_text_and_the_page_conform(check: suite.Check, make: type) -> None:
+    check(Subject(make))
+
+
+class OfOne(Plain):
+    """Draws single positions, and refuses orders by the field."""
+
+    def render(self, request: RenderRequest, check: Check) -> bytes:
+        check()
+        if request.position is None:
+            raise InvalidRequest("position: a slip is of one position")
+        return unicodedata.normalize("NFC", request.position.holder).encode("utf-8", "replace") + b"."
+
+
+@pytest.mark.parametrize("check", HERE, ids=lambda check: check.__name__)
+def test_a_renderer_of_single_positions_conforms(check: suite.Check) -> None:
+    check(Subject(OfOne))
+
+
 # -- the checks are worth something -------------------------------------------
 
 
@@ -43,8 +83,6 @@ class Honest(Plain):
     """Passes every check."""
 
     def render(self, request: RenderRequest, check: Check) -> bytes:
-        import unicodedata
-
         check()
         position = request.position or request.order.positions[0]
         return unicodedata.normalize("NFC", f"{position.holder} {position.token}").encode("utf-8", "replace")

@@ -1,16 +1,19 @@
 """The pool: bounded, and distrustful of what renderers raise and return."""
 
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import trio
 
+from stagedoor.cli import wiring
 from stagedoor.errors import InvalidRequest, JobTimeout, LeaseLost, RendererBroken, RendererNotFound
 from stagedoor.rendering.api import Check, RenderRequest
 from stagedoor.rendering.key import content_key
 from stagedoor.rendering.pool import RenderPool
 from stagedoor.rendering.registry import Registry, check_candidates
+from stagedoor.settings import Settings
 from tests.rendering.orders import named
 from tests.rendering.test_registry import Plain, candidate
 
@@ -122,6 +125,21 @@ def test_a_pdf_must_be_one(content: bytes, said: str) -> None:
 def test_notes_travel_with_the_result() -> None:
     made = pool(lambda request, check: b"ticket", notes=lambda request: ["holder: 1 replaced"])
     assert made.render("plain", REQUEST).notes == ("holder: 1 replaced",)
+
+
+@pytest.mark.parametrize("policy", ["replace", "refuse"])
+def test_a_shop_may_have_incomplete_documents_refused_by_a_setting(policy: str) -> None:
+    noting = Acting(lambda request, check: b"ticket")
+    noting.notes = lambda request: ["holder: 1 replaced"]  # type: ignore[attr-defined]  # optional in the contract
+    settings = Settings.load(environ={"STAGEDOOR_MISSING_GLYPHS": policy})
+    parts: Any = {"registry": registry(noting), "log": None}
+    others: Any = {name: SimpleNamespace(**parts) for name in ("plugins", "book", "link", "events", "logs")}
+    made = wiring._shop(wiring.Equipment(settings=settings, **others), lambda _name, _seconds: None).pool
+    if policy == "replace":
+        assert made.render("plain", REQUEST).notes == ("holder: 1 replaced",)
+        return
+    with pytest.raises(InvalidRequest, match="holder: 1 replaced"):
+        made.render("plain", REQUEST)
 
 
 def test_no_more_renders_at_once_than_slots() -> None:
