@@ -139,8 +139,7 @@ class Weather:
             args: its arguments.
             limiter: the calling service's own, so that no service queues behind another.
             on_failure: told of each try that did not go through.
-            abandon: leave the thread behind when cancelled; for calls of which nothing in this
-                process has to know how they ended.
+            abandon: leave the thread behind when cancelled; where nothing here has to know how it ended.
 
         **Cancellation**: waits for the thread that is under way (the socket's timeout bounds
         it) unless *abandon*, then stops; the call may have taken effect.
@@ -154,8 +153,7 @@ class Weather:
                 except (GroupMissing, NameTaken, self._unavailable) as error:
                     on_failure()
                     failures += 1
-                    is_mended = await self._mend(name, error, limiter, regained=regained)
-                    if not is_mended or failures > 1:
+                    if not await self._mend(name, error, limiter, regained=regained) or failures > 1:
                         self.outages.note_bad(name, error)
                         await self._pause(failures)
                 else:

@@ -68,14 +68,9 @@ def command(
 
     with folder_for("demo", folder, is_kept=keep or not as_json) as place:
         options = Options(
-            orders=orders,
-            refund_share=refund_share,
-            flow=flow,
-            kill=kill,
-            seed=seed,
-            slots=Settings().slots,
+            orders=orders, refund_share=refund_share, flow=flow, kill=kill, seed=seed, slots=Settings().slots,
             folder=place.path,
-        )
+        )  # fmt: skip
         try:
             report, ending = run_demo(options, make_screen(Console(stderr=True, highlight=False)))
         except DemoFailed as error:
