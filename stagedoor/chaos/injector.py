@@ -77,6 +77,8 @@ class Injector:
         stage: what they are done to.
         plan: when they begin, in seconds from `begin`.
         seed: of everything that is left to chance.
+
+    *losses* counts how often Redis has come back without what it had confirmed.
     """
 
     def __init__(self, stage: Stage, plan: list[Planned], *, seed: int) -> None:
@@ -98,6 +100,7 @@ class Injector:
         self.done: Counter[str] = Counter()
         self.exits: Counter[str] = Counter()
         self.redis_at = 0.0
+        self.losses = 0
 
     def begin(self) -> None:
         """Let the time of the plan begin."""
@@ -115,6 +118,11 @@ class Injector:
         if self._kill_due_at is not None:
             self._try_kill()
         self.recoveries.look()
+
+    @property
+    def is_redis_down(self) -> bool:
+        """Whether Redis has been ended and has not been started again."""
+        return self._is_redis_down
 
     def heal(self) -> None:
         """Do nothing more, and undo at once whatever waits to be undone."""
@@ -264,6 +272,7 @@ class Injector:
         self._is_redis_down = False
         self.redis_at = time.monotonic()
         if how != "with its data":
+            self.losses += 1
             self._stage.look()
             self.recoveries.give_up()
 

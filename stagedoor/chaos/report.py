@@ -6,6 +6,7 @@ from typing import Any
 import attrs
 
 from stagedoor.chaos.recovery import percentile
+from stagedoor.rehearsal.calls import CallsChecked
 from stagedoor.rehearsal.check import Checked
 
 SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
@@ -18,7 +19,8 @@ class Report:
     *faults* and *exits* count by kind; *recoveries* are seconds from a kill to the start of
     the last entry that the worker held, *undisturbed* of them those during which nothing else
     failed; *duplicate_runs* are handler runs beyond one per
-    outbox row; *dead* counts dead letters.
+    outbox row, without the passes of calls; *rows_by_flow* are the rows that have a call of a flow
+    make the tickets; *dead* counts dead letters.
     """
 
     seed: int
@@ -26,6 +28,8 @@ class Report:
     orders: int
     rows: int
     checked: Checked
+    calls: CallsChecked
+    rows_by_flow: int
     dead: int
     duplicate_runs: int
     fenced: int
@@ -72,6 +76,16 @@ class Report:
             "recovery_s": {**percentiles(self.recoveries), "unmeasured": self.unmeasured},
             "recovery_undisturbed_s": percentiles(self.undisturbed),
             "entries_held_at_kills": self.held_at_kills,
+            "calls": {
+                **self.calls.by_flow,
+                "rows": self.rows_by_flow,
+                "done": self.calls.done,
+                "cancelled": self.calls.cancelled,
+                "parked": self.calls.parked,
+                "wrong": len(self.calls.problems),
+                "steps": self.calls.steps,
+                "passes": self.calls.passes,
+            },
             "problems": list(self.checked.problems[:100]),
             "gil": self.gil,
             "workers": self.workers,
@@ -90,6 +104,7 @@ def lines_of(report: Report) -> Iterator[str]:
     yield f"tickets         {checked.tickets_valid} valid, {checked.tickets_void} void, {checked.pdf_files} files"
     yield f"lost            {report.lost}"
     yield f"wrong           {checked.wrong}"
+    yield from _lines_of_calls(report)
     yield f"ran twice       {report.duplicate_runs} handler runs beyond one per outbox row; none had an effect"
     yield f"fenced          {report.fenced} writes and renewals refused, because somebody else had the entry"
     for name, count in sorted(report.faults.items()):
@@ -101,6 +116,14 @@ def lines_of(report: Report) -> Iterator[str]:
     unmeasured = f"{report.unmeasured} kills could not be measured"
     yield f"                {report.held_at_kills} entries held at kills; {unmeasured}"
     yield from (f"problem         {problem}" for problem in checked.problems[:20])
+
+
+def _lines_of_calls(report: Report) -> Iterator[str]:
+    calls = report.calls
+    flows = ", ".join(f"{count} of {flow}" for flow, count in sorted(calls.by_flow.items()))
+    yield f"calls           {flows}; {report.rows_by_flow} of the outbox rows have a call make the tickets"
+    ended = f"{calls.done} done, {calls.cancelled} cancelled as they were asked to, {calls.parked} parked"
+    yield f"                {ended}; {calls.steps} steps in {calls.passes} passes"
 
 
 def percentiles(seconds: Sequence[float]) -> dict[str, float | None]:

@@ -49,6 +49,14 @@ def _faults(_ctx: click.Context, _param: click.Parameter, text: str) -> "tuple[F
     help="How many orders are sold a second, in bursts.",
 )
 @click.option(
+    "--calls-per-second",
+    type=click.FloatRange(0, 100),
+    default=1.0,
+    show_default=True,
+    metavar="F",
+    help="How many calls of a flow with steps, sleeps and signals are started a second.",
+)
+@click.option(
     "--folder",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="FOLDER",
@@ -61,6 +69,7 @@ def command(  # noqa: PLR0917 - click hands them over by name
     faults: "tuple[Fault, ...]",
     workers: int,
     orders_per_second: float,
+    calls_per_second: float,
     folder: Path | None,
     *,
     as_json: bool,
@@ -68,9 +77,10 @@ def command(  # noqa: PLR0917 - click hands them over by name
     """Let things fail at random moments, and see whether anything is lost or wrong.
 
     Starts a private Redis, an order book, a relay and workers in a folder of their own, sells,
-    changes and refunds orders, and meanwhile kills and freezes workers, restarts Redis with its
+    changes and refunds orders, half of them by a flow, starts calls of a flow that waits for
+    signals, and meanwhile kills and freezes workers, restarts Redis with its
     data, with old data and empty, spoils connections and moves clocks. Then everything is set
-    right, comes to rest, and every order and every file is checked. The exit code is 1 when
+    right, comes to rest, and every order, file and call is checked. The exit code is 1 when
     anything is lost or wrong.
     """
     check_installed()
@@ -80,7 +90,7 @@ def command(  # noqa: PLR0917 - click hands them over by name
     with folder_for("chaos", folder) as place:
         options: Any = Options(
             seconds=minutes * 60, seed=seed, faults=faults, folder=place.path, workers=workers,
-            orders_per_s=orders_per_second,
+            orders_per_s=orders_per_second, calls_per_s=calls_per_second,
         )  # fmt: skip
         try:
             report = run_chaos(options, lambda line: print(line, file=sys.stderr, flush=True))

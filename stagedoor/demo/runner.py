@@ -153,8 +153,7 @@ class _Demo:
             checked = with_unrest(checked, self._left)
         calls = None
         if self._options.flow:
-            rows = self.evening.rows_written - self.evening.refunded
-            calls = check_calls(self._calls, expected={FULFIL: rows})
+            calls = check_calls(self._calls, expected={FULFIL: self.evening.rows[self._book]})
             checked = with_calls(checked, calls)
         report = Report(
             orders=self.evening.placed,

@@ -1,5 +1,6 @@
 """The calls of flows of a rehearsal: whether all have ended, and whether each has ended as it should."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
 import attrs
@@ -10,7 +11,7 @@ from stagedoor.rehearsal.check import Checked
 from stagedoor.rehearsal.watch import FULFIL
 
 type Judge = Callable[[Journal], str | None]
-"""Says what is wrong with a call that is done, None for nothing."""
+"""Says what is wrong with a call that has ended, None for nothing."""
 
 ENDINGS = frozenset(('"issued"', '"present"', '"refunded"', '"outdated"'))
 """What `fulfil-order` may return."""
@@ -21,9 +22,11 @@ class CallsChecked:
     """What a look at all calls found at rest; *problems* are in words, one for each call that is not right."""
 
     done: int
+    cancelled: int
     parked: int
     steps: int
     passes: int
+    by_flow: Mapping[str, int]
     problems: tuple[str, ...]
 
 
@@ -33,29 +36,29 @@ def are_over(counts: Mapping[CallState, int]) -> bool:
 
 
 def judge_fulfilled(journal: Journal) -> str | None:
-    """Say what is wrong with a call of `fulfil-order` that is done."""
+    """Say what is wrong with a call of `fulfil-order` that has ended."""
     result = None if journal.outcome is None else journal.outcome.result
-    return None if result in ENDINGS else f"its result is {result}"
+    return _not_done(journal) or (None if result in ENDINGS else f"its result is {result}")
 
 
 def check_calls(
     calls: Calls, *, expected: Mapping[str, int], judges: Mapping[str, Judge] | None = None
 ) -> CallsChecked:
-    """Look at each call: it must be done, with the result that its flow must have.
+    """Look at each call: it must have ended, as its flow's judge wants it; done, where there is none.
 
     Args:
         calls: at rest.
         expected: how many calls of each flow there must be.
-        judges: of each flow's results, besides that of `fulfil-order`.
+        judges: by flow, besides that of `fulfil-order`.
     """
     judges = {FULFIL: judge_fulfilled, **(judges or {})}
     found = dict.fromkeys(expected, 0)
-    done = parked = steps = passes = 0
+    states: Counter[CallState] = Counter()
+    steps = passes = 0
     problems: list[str] = []
     for journal in every_call(calls):
         found[journal.flow] = found.get(journal.flow, 0) + 1
-        done += journal.state is CallState.DONE
-        parked += journal.state is CallState.PARKED
+        states[journal.state] += 1
         steps += len(journal.steps)
         passes += journal.epoch
         problem = _problem_of(journal, judges)
@@ -64,7 +67,15 @@ def check_calls(
     for flow, count in expected.items():
         if found[flow] != count:
             problems.append(f"wrong: {count} calls of {flow} must be there, and {found[flow]} are")
-    return CallsChecked(done=done, parked=parked, steps=steps, passes=passes, problems=tuple(problems))
+    return CallsChecked(
+        done=states[CallState.DONE],
+        cancelled=states[CallState.CANCELLED],
+        parked=states[CallState.PARKED],
+        steps=steps,
+        passes=passes,
+        by_flow=found,
+        problems=tuple(problems),
+    )
 
 
 def every_call(calls: Calls) -> Iterator[Journal]:
@@ -88,8 +99,12 @@ def with_calls(checked: Checked, found: CallsChecked) -> Checked:
 
 
 def _problem_of(journal: Journal, judges: Mapping[str, Judge]) -> str | None:
-    if journal.state is not CallState.DONE:
-        said = journal.outcome.error if journal.outcome is not None else journal.parked_error or journal.waiting_for
-        return f"it is {journal.state.value}: {said}"
-    judge = judges.get(journal.flow)
-    return None if judge is None else judge(journal)
+    judge = judges.get(journal.flow, _not_done)
+    return judge(journal) if journal.state.has_ended else _not_done(journal)
+
+
+def _not_done(journal: Journal) -> str | None:
+    if journal.state is CallState.DONE:
+        return None
+    said = journal.outcome.error if journal.outcome is not None else journal.parked_error or journal.waiting_for
+    return f"it is {journal.state.value}: {said}"

@@ -7,8 +7,9 @@ loop gives them work and reads the logs.
 
 import heapq
 import itertools
+import random
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
@@ -45,14 +46,24 @@ class Evening:
         orders: what is sold, in this sequence.
         plan: what happens to each of them.
         window: how many orders may wait for their tickets at once.
+        books: the same order book, opened so that the tickets of what is placed and changed are made
+            otherwise; each act takes one of them and *book* by chance. None for *book* alone.
 
+    *rows* counts the outbox rows that have tickets made, by which of the books has written them.
     *allowance* is how many orders may have been sold by now; raise it to sell at a pace.
     """
 
     def __init__(
-        self, book: OrderBook, orders: Sequence[NewOrder], plan: Sequence[tuple[Deed, ...]], *, window: int
+        self,
+        book: OrderBook,
+        orders: Sequence[NewOrder],
+        plan: Sequence[tuple[Deed, ...]],
+        *,
+        window: int,
+        books: Sequence[OrderBook] = (),
     ) -> None:
-        self._book = book
+        self._books = (book, *books)
+        self._rng = random.Random(f"evening {len(orders)}")
         self._to_sell = deque(zip(orders, plan, strict=True))
         self._window = window
         self._sold: dict[int, _Sold] = {}
@@ -68,6 +79,7 @@ class Evening:
         self.issued = 0
         self.refunded = 0
         self.rows_written = 0
+        self.rows: Counter[OrderBook] = Counter()
         self.allowance = float("inf")
 
     def __enter__(self) -> Self:
@@ -111,7 +123,7 @@ class Evening:
         while self._has_room():
             order, deeds = self._to_sell.popleft()
             self._being_placed += 1
-            self._asked.add(self._till.submit(self._place, order, deeds))
+            self._asked.add(self._till.submit(self._place, self._rng.choice(self._books), order, deeds))
 
     def close(self) -> None:
         """Sell no more; what was planned for the orders sold is still done."""
@@ -133,14 +145,15 @@ class Evening:
         scheduled = {order_id for _at, _tie, order_id in self._due}
         return (sold for sold in self._sold.values() if sold.left and sold.order_id not in scheduled)
 
-    def _place(self, order: NewOrder, deeds: tuple[Deed, ...]) -> Callable[[], None]:
-        order_id = self._book.place(order, request_id="rehearsal").order_id
-        return lambda: self._is_placed(_Sold(order_id, deque(deeds)))
+    def _place(self, book: OrderBook, order: NewOrder, deeds: tuple[Deed, ...]) -> Callable[[], None]:
+        order_id = book.place(order, request_id="rehearsal").order_id
+        return lambda: self._is_placed(book, _Sold(order_id, deque(deeds)))
 
-    def _is_placed(self, sold: _Sold) -> None:
+    def _is_placed(self, book: OrderBook, sold: _Sold) -> None:
         self._being_placed -= 1
         self.placed += 1
         self.rows_written += 1
+        self.rows[book] += 1
         self._sold[sold.order_id] = sold
         self._reached(sold, Moment.BEFORE)
 
@@ -153,15 +166,18 @@ class Evening:
             heapq.heappush(self._due, (time.monotonic() + delay_s, next(self._tie), sold.order_id))
 
     def _do_next(self, sold: _Sold) -> None:
-        self._asked.add(self._counter.submit(self._do, sold, sold.left.popleft()))
+        self._asked.add(self._counter.submit(self._do, self._rng.choice(self._books), sold, sold.left.popleft()))
 
-    def _do(self, sold: _Sold, deed: Deed) -> Callable[[], None]:
-        do(self._book, sold.order_id, deed)
-        return lambda: self._is_done(sold, deed)
+    def _do(self, book: OrderBook, sold: _Sold, deed: Deed) -> Callable[[], None]:
+        do(book, sold.order_id, deed)
+        return lambda: self._is_done(book, sold, deed)
 
-    def _is_done(self, sold: _Sold, deed: Deed) -> None:
+    def _is_done(self, book: OrderBook, sold: _Sold, deed: Deed) -> None:
         self.rows_written += 1
-        self.refunded += deed.act is Act.REFUND
+        if deed.act is Act.REFUND:
+            self.refunded += 1
+        else:
+            self.rows[book] += 1
         if sold.left:
             self._reached(sold, Moment.BEFORE)
             if sold.is_rendering:

@@ -37,7 +37,8 @@ def test_whatever_fails_at_once_nothing_is_lost_and_nothing_is_wrong(
         faults=tuple(Fault),
         folder=tmp_path.resolve(),
         workers=2,
-        orders_per_s=4,
+        orders_per_s=3,
+        calls_per_s=1,
         pace=4,
         settings=QUICK,
     )
@@ -47,6 +48,9 @@ def test_whatever_fails_at_once_nothing_is_lost_and_nothing_is_wrong(
     assert data["orders"] > 0
     assert all(data["faults"].get(fault.value, 0) >= 1 for fault in Fault)
     assert data["tickets_valid"] > 0
+    assert data["calls"]["chaos-trial"] == 20
+    assert data["calls"]["fulfil-order"] == data["calls"]["rows"] > 0
+    assert data["calls"]["done"] + data["calls"]["cancelled"] == 20 + data["calls"]["rows"]
     assert "Nothing lost, nothing wrong." in list(lines_of(report))
     assert processes_of(tmp_path.resolve() / "tickets") == []
 
@@ -57,7 +61,7 @@ def test_json_is_one_object_on_stdout_and_the_code_says_whether_all_is_sound(
     run = subprocess.run(
         [
             *(sys.executable, "-m", "stagedoor", "chaos", "--minutes", "0.1", "--workers", "1", "--faults", "clock"),
-            *("--orders-per-second", "2", "--json"),
+            *("--orders-per-second", "2", "--calls-per-second", "0.5", "--json"),
         ],
         env=environment(redis_program) | {"TMPDIR": str(tmp_path)},
         capture_output=True,

@@ -96,7 +96,15 @@ def test_the_object_for_programs_has_exactly_these_keys() -> None:
 
 
 def test_the_calls_of_a_demo_with_flows_have_a_line_for_people_alone() -> None:
-    calls = CallsChecked(done=311, parked=1, steps=2011, passes=320, problems=("wrong: call outbox-7 …",))
+    calls = CallsChecked(
+        done=311,
+        cancelled=0,
+        parked=1,
+        steps=2011,
+        passes=320,
+        by_flow={"fulfil-order": 312},
+        problems=("wrong: call outbox-7 …",),
+    )
     report = attrs.evolve(REPORT, calls=calls)
     assert list(report.as_data()) == KEYS
     text = " ".join(report_text(report).split())
