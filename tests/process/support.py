@@ -40,6 +40,7 @@ class WorkerProcess:
         self._more = threading.Condition()
         self._process = subprocess.Popen(
             [sys.executable, str(PROGRAM), json.dumps(how)],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -62,6 +63,11 @@ class WorkerProcess:
         """The process id."""
         return self._process.pid
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.poll() is None
+
     def of(self, event: str, **fields: Any) -> list[dict[str, Any]]:
         """Return what it has told under this name with these fields."""
         return [
@@ -82,9 +88,16 @@ class WorkerProcess:
         for number in numbers:
             self._process.send_signal(number)
 
+    def ask(self) -> None:
+        """Send it a line: one that keeps a worker starts it for each."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"\n")
+        self._process.stdin.flush()
+
     def kill(self) -> None:
-        """End it as the OOM killer does; no harm if it has ended."""
-        self._process.kill()
+        """End it as the OOM killer does, with its children; no harm if it has ended."""
+        if self.is_running:
+            os.killpg(self.pid, signal.SIGKILL)
         self._end()
 
     def wait_exit(self) -> int:
@@ -96,8 +109,9 @@ class WorkerProcess:
     def _end(self) -> None:
         self._process.wait(LIMIT_S)
         self._listener.join(LIMIT_S)
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
 
     def cpu_s(self) -> float:
         """Return the seconds of processor time that it has used."""
@@ -124,10 +138,18 @@ class Theatre:
 
     def start_unawaited(self, name: str = "a", **settings: str) -> WorkerProcess:
         """Start a worker; return when it listens to signals."""
-        own = {"redis_url": self.url, "namespace": self.keys.namespace, "name": name}
-        worker = WorkerProcess({"folder": str(self.folder), "settings": own | settings})
-        self.workers.append(worker)
+        worker = self._start(name, settings)
         worker.wait("listening")
+        return worker
+
+    def start_keeper(self, name: str = "a", **settings: str) -> WorkerProcess:
+        """Start a process that runs a worker in a child each time it is asked to."""
+        return self._start(name, settings, is_kept=True)
+
+    def _start(self, name: str, settings: dict[str, str], *, is_kept: bool = False) -> WorkerProcess:
+        own = {"redis_url": self.url, "namespace": self.keys.namespace, "name": name}
+        worker = WorkerProcess({"folder": str(self.folder), "settings": own | settings, "is_kept": is_kept})
+        self.workers.append(worker)
         return worker
 
     def add(self, kind: str, count: int = 1, *, trace: str = "") -> list[int]:

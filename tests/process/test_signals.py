@@ -6,6 +6,7 @@ import time
 import pytest
 
 from stagedoor.core.keys import POOL
+from stagedoor.worker.stopping import HURRY_S
 from tests.process.support import Theatre, frozen, wait_until
 from tests.support.redis_server import RedisServer
 
@@ -78,6 +79,25 @@ def test_a_second_signal_releases_at_once_and_another_worker_runs_it_soon(theatr
     settled = other.wait("delivery_settled", order_id=order_id)
     assert settled["monotonic"] - stopped["monotonic"] < 5
     theatre.check_books(order_id)
+
+
+def test_a_handler_that_heeds_no_cancellation_keeps_nobody_and_is_no_failure(theatre: Theatre) -> None:
+    """All was released in order: at its deadline the process ends as one that was asked to."""
+    orders = theatre.add("shielded", 2, trace="ab")
+    patient = theatre.start("a", slots="1", **GRACE)
+    hurried = theatre.start("b", slots="1", grace_s="3600")
+    theatre.wait_runs("start", 2)
+    started = time.monotonic()
+    for worker in (patient, hurried):
+        worker.send(TERM)
+        worker.wait("worker_stopping")
+    hurried.send(TERM)
+    assert (patient.wait_exit(), hurried.wait_exit()) == (0, 0)
+    assert time.monotonic() - started < max(GRACE_S, HURRY_S) + 3
+    assert [worker.of("worker_stopped")[0]["released"] for worker in (patient, hurried)] == [1, 1]
+    theatre.start("c")
+    theatre.wait_settled()
+    theatre.check_books(*orders)
 
 
 def test_fifty_signals_do_no_more_than_two(theatre: Theatre) -> None:

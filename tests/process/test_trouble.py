@@ -1,12 +1,14 @@
 """What a worker process does while Redis is in trouble: it waits, says so once, and goes on without a restart."""
 
+import contextlib
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
 from tests.process.support import Theatre, WorkerProcess, wait_until
-from tests.support.redis_server import RedisServer
+from tests.support.redis_server import RedisServer, StartRedis
 
 pytestmark = [pytest.mark.process, pytest.mark.redis]
 
@@ -72,33 +74,47 @@ def test_redis_down_for_seconds_is_two_lines_no_load_and_no_restart(own_theatre:
     assert len(worker.of("worker_started")) == 1
 
 
-def test_what_was_finished_while_redis_was_away_is_settled_when_it_comes_back_with_its_data(
-    start_redis: object, own_theatre: Theatre, server: RedisServer
-) -> None:
-    server.cli("CONFIG", "SET", "appendonly", "yes")
-    server.options = ("--appendonly", "yes")
-    orders = own_theatre.add("gated", 3)
+def test_a_redis_that_comes_back_with_old_data_costs_no_worker(own_theatre: Theatre, server: RedisServer) -> None:
+    """In the copy the name is its former process', which is provably dead."""
+    former = own_theatre.start()
+    orders = own_theatre.add("sleep", trace="0")
+    former.wait("delivery_settled")
+    orders += own_theatre.add("stuck", trace="a")
+    own_theatre.wait_runs("start", 2)
+    own_theatre.client.save()
+    former.kill()
+
     worker = own_theatre.start()
-    own_theatre.wait_runs("start", 3)
-    wait_until(lambda: b"aof_rewrite_in_progress:0" in _info(server) and b"aof_enabled:1" in _info(server))
-    server.stop()
-    own_theatre.open()
-    own_theatre.wait_runs("end", 3)
-    worker.wait("broker_down")
+    record = own_theatre.keys.worker("a")
+    incarnation = own_theatre.client.hget(record, "incarnation")
+    wait_until(lambda: len(own_theatre.runs("start")) >= 3)
+    server.kill()
     server.start()
-    worker.wait("delivery_settled", 3, outcome="done")
+    warned = worker.wait("warned")
+    assert "goes on as 'a'" in warned["message"]
+    wait_until(lambda: own_theatre.client.hget(record, "incarnation") == incarnation)
+    orders += own_theatre.add("quick")
+    assert worker.wait("delivery_settled", order_id=orders[-1])["outcome"] == "done"
+    assert worker.is_running
     own_theatre.check_books(*orders)
-    assert len(own_theatre.runs("start")) == 3
 
 
-def _info(server: RedisServer) -> bytes:
-    answer = server.cli("INFO", "persistence")
-    assert isinstance(answer, dict | bytes)
-    return answer if isinstance(answer, bytes) else b"\n".join(b"%s:%s" % (_b(k), _b(v)) for k, v in answer.items())
-
-
-def _b(value: object) -> bytes:
-    return str(value).encode()
+def test_what_was_finished_while_redis_was_away_is_settled_when_it_comes_back_with_its_data(
+    start_redis: StartRedis, tmp_path: Path
+) -> None:
+    server = start_redis("--appendonly", "yes")
+    with contextlib.closing(Theatre(server.url, "jobs", tmp_path)) as theatre:
+        orders = theatre.add("gated", 3)
+        worker = theatre.start()
+        theatre.wait_runs("start", 3)
+        server.stop()
+        theatre.open()
+        theatre.wait_runs("end", 3)
+        worker.wait("broker_down")
+        server.start()
+        worker.wait("delivery_settled", 3, outcome="done")
+        theatre.check_books(*orders)
+        assert len(theatre.runs("start")) == 3
 
 
 def test_a_key_of_the_wrong_type_is_told_once_and_no_hot_loop(own_theatre: Theatre) -> None:

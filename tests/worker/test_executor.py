@@ -612,7 +612,8 @@ async def test_at_most_a_tenth_of_the_time_is_spent_on_waiting_for_suspects() ->
         await gate.wait_for(1)
         for _ in range(3):
             crashed(shop, shop.broker.add(job_fields()), ALONE_FROM_CRASHES)
-        closed_s, claims, patience = 0, 0, []
+        closed_s, claims = 0, 0
+        patience: list[int] = []
         for _ in range(1500):
             if shop.executor.room():
                 claims += len(shop.claim())
