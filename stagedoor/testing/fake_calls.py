@@ -249,8 +249,6 @@ class FakeCalls:
         if status[".state"] == "running":
             runs = self._store.lease(call) is not None or self._store.is_there(status.get(".entry"))
             return now + LOOK_MS if runs else None
-        if status[".state"] == "parked":
-            return now + IDLE_LOOK_MS
         if ".queued" in status:
             return None if self._has_lost_entry(status) else now + LOOK_MS
         if ".due" not in status:

@@ -743,13 +743,14 @@ def test_without_the_check_the_history_goes_wrong(
     real: RedisHarness, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     removal = REMOVALS[what]
-    _patch(monkeypatch, removal)
+    patch_script(monkeypatch, removal)
     with pytest.raises(AssertionError) as failed:
         removal.history(real)
     assert "user_script" not in str(failed.value), "the patched script is broken, which proves nothing"
 
 
-def _patch(monkeypatch: pytest.MonkeyPatch, removal: Removal) -> None:
+def patch_script(monkeypatch: pytest.MonkeyPatch, removal: Removal) -> None:
+    """Let every script be read without the check."""
     read_script = connection.read_script
 
     def patched(name: str) -> str:

@@ -37,7 +37,6 @@ local function next_look(call_id, status, lease, known)
     if redis.call('GET', lease) or is_there(KEYS[1], KEYS[2], entry) then return now + look end
     return nil
   end
-  if state == 'parked' then return now + tonumber(ARGV[2]) end
   if queued then
     if is_queued(KEYS[1], KEYS[2], KEYS[3], queued) then return now + look end
     -- One that was delayed is promoted under another id; who delays it again says so. So it is missed twice first.
