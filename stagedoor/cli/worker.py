@@ -13,8 +13,8 @@ from stagedoor.settings import Settings
 def command(settings: Settings, log_level: str, *, with_relay: bool) -> None:
     """Run a worker until SIGTERM or SIGINT; drain first, exit at once at the second.
 
-    The process ends with the worker's exit code: 0 after a stop that was asked for, 1 when
-    another process has taken its name, 70 when half its slots hold threads that do not end.
+    The process ends with the worker's exit code: 0 after a stop that was asked for, 1 when its
+    deadline came before everything was given back, 70 when half its slots hold threads that do not end.
     """
     with early_sigterm():
         import trio  # noqa: PLC0415 - not for --help

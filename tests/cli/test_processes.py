@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import textwrap
 import warnings
 from collections.abc import Callable, Iterator
@@ -160,8 +161,15 @@ def test_a_worker_waits_for_a_redis_that_is_away_and_goes_on_when_it_is_there(
     worker.wait_for("done     render_tickets")
     assert [ticket.state for ticket in book.tickets(order.order_id)] == ["valid"]
     assert worker.said().count("Redis cannot be used") == 1
+    # Worker and relay meet the same outage: it is told once.
+    server.kill()
+    worker.wait_for("Redis cannot be used", count=2)
+    time.sleep(1.2)  # whoever tells of it for itself does so after a second of failing
+    server.start()
+    worker.wait_for("Redis is back", count=2)
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0
+    assert [worker.said().count(line) for line in ("Redis cannot be used", "Redis is back")] == [2, 2]
 
 
 def test_a_relay_that_waits_for_redis_stops_when_asked(start: Start, start_redis: StartRedis) -> None:
