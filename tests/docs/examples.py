@@ -6,7 +6,8 @@ A comment in front of a block says what is done with it; blocks without one are 
 ``<!-- run: python -->``   it is run, in one module with the others of its page
 ``<!-- run: console -->``  its lines after ``$`` are run by a shell; what stands below each must be
                            in its output, where ``…`` stands for anything
-``<!-- worker -->``        without a block: a worker with a relay runs until nothing is left to do
+``<!-- worker -->``        without a block: a worker with a relay runs until nothing is left to do but to wait;
+                           ``<!-- worker: name -->``: one with this module as a plugin
 """
 
 import os
@@ -21,7 +22,9 @@ from pathlib import Path
 import attrs
 
 from stagedoor.broker.connection import Link
+from stagedoor.broker.inspection import Inspection
 from stagedoor.broker.scratch import Scratch
+from stagedoor.core.journal import CallState
 from stagedoor.core.keys import Keys
 from stagedoor.orders import OrderBook
 
@@ -88,8 +91,8 @@ class Reader:
             case ("run", "console"):
                 for command, expected in sessions_of(block.text):
                     self._run(command, expected)
-            case ("worker", _):
-                self._work()
+            case ("worker", module):
+                self._work(module)
             case _:
                 raise AssertionError(f"line {block.line}: what is 'run: {block.what}'?")
 
@@ -107,14 +110,22 @@ class Reader:
         assert run.returncode == 0, f"$ {command}\n{run.stdout}"
         assert is_like(run.stdout, expected), f"$ {command}\nexpected:\n{expected}\nfound:\n{run.stdout}"
 
-    def _work(self) -> None:
-        worker = subprocess.Popen([sys.executable, "-m", "stagedoor", "--relay"], cwd=self._folder, env=self._environ)
+    def _work(self, module: str) -> None:
+        environ = {**self._environ, "STAGEDOOR_PLUGINS": module}
+        worker = subprocess.Popen([sys.executable, "-m", "stagedoor", "--relay"], cwd=self._folder, env=environ)
         link = Link(self._environ["STAGEDOOR_REDIS_URL"])
-        scratch = Scratch(link, Keys(self._environ["STAGEDOOR_NAMESPACE"]))
+        keys = Keys(self._environ["STAGEDOOR_NAMESPACE"])
+        scratch, inspection = Scratch(link, keys), Inspection(link, keys)
         try:
             with OrderBook.open(f"sqlite:///{self._folder}/stagedoor.db", tickets_dir=self._folder / "tickets") as book:
                 deadline = time.monotonic() + LIMIT_S
-                while book.outbox.backlog().waiting or scratch.leftovers().waiting:
+                # Calls on both sides of the streams: what leaves one for the other is seen in either.
+                while (
+                    book.outbox.backlog().waiting
+                    or _is_busy(inspection)
+                    or scratch.leftovers().waiting
+                    or _is_busy(inspection)
+                ):
                     assert worker.poll() is None, "the worker has ended"
                     assert time.monotonic() < deadline, "the worker has not done its work"
                     time.sleep(0.02)
@@ -124,6 +135,12 @@ class Reader:
             worker.kill()
             worker.wait()
             link.close()
+
+
+def _is_busy(inspection: Inspection) -> bool:
+    """Return whether calls of flows run or sleep; those that wait for a signal wait for somebody."""
+    calls = inspection.look_at_queues().calls
+    return bool(calls[CallState.RUNNING] or calls[CallState.SLEEPING])
 
 
 def sessions_of(text: str) -> Iterator[tuple[str, str]]:

@@ -36,7 +36,7 @@ def test_a_page_can_be_followed_from_top_to_bottom(
 
 
 def test_the_pages_that_show_something_to_do_are_followed() -> None:
-    assert {page.stem for page in PAGES} >= {"README", "handlers", "renderers"}
+    assert {page.stem for page in PAGES} >= {"README", "flows", "handlers", "renderers"}
 
 
 @pytest.mark.parametrize("page", markdown_files(), ids=lambda page: page.stem)
