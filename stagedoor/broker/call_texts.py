@@ -11,8 +11,10 @@ from stagedoor.core.journal import (
     MAX_SIGNALS,
     MAX_STEPS,
     MAX_VALUE_BYTES,
+    STEP_TRANSITIONS,
     CallOutcome,
     Misfit,
+    StepWrite,
 )
 from stagedoor.errors import BrokerError, FlowLimitExceeded
 
@@ -54,15 +56,20 @@ def phrase(text: str) -> str:
     return text[:_LONGEST_TEXT]
 
 
-def checked_key(key: str) -> str:
-    """Return the key of a step.
+def checked_write(write: StepWrite) -> StepWrite:
+    """Return a change of a step.
 
     Raises:
-        BrokerError: it would be taken for a field of the engine, or is too long.
+        BrokerError: its key would be taken for a field of the engine, or is too long; or the step
+            cannot become this from what it was seen to be.
     """
+    key, before, after = write.key, write.seen.state if write.seen else None, write.step.state
     if not key or len(key) > MAX_KEY or (key.startswith(".") and key not in CALLBACK_KEYS):
         raise BrokerError(f"{key[:MAX_KEY]!r} is no key of a step")
-    return key
+    if after not in STEP_TRANSITIONS[before]:
+        was = "new" if before is None else before.value
+        raise BrokerError(f"step {key!r} is {was} and cannot become {after.value}")
+    return write
 
 
 def checked_value(settings: CallSettings, call_id: str, name: str, value: str | None) -> str:

@@ -299,6 +299,7 @@ class Calls(Protocol):
             LeaseLost: another pass has begun, this one has ended, or the step is something else by now.
                 Nothing was written: stop, and give the entry back with `Release`.
             FlowLimitExceeded: too many steps, or too many bytes; nothing was written.
+            BrokerError: no step may become this from what was seen: see `stagedoor.core.journal`.
 
         **Durability**: state and value are on Redis together; a repeat of the same write succeeds.
         """

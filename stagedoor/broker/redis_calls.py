@@ -13,9 +13,9 @@ from stagedoor.broker.call_texts import (
     MOST_LOOKED_AT,
     MOST_METADATA,
     CallSettings,
-    checked_key,
     checked_outcome,
     checked_value,
+    checked_write,
     limit_of,
     misfit_text,
     phrase,
@@ -270,7 +270,7 @@ class RedisCalls:
         over = "" if timed_out is None else _step(right, timed_out)
         args = [
             right.epoch, settings.most_steps, settings.most_call_bytes, name,
-            "" if due_at is None else to_ms(due_at), checked_key(taken.key), seen_words(taken.seen),
+            "" if due_at is None else to_ms(due_at), checked_write(taken).key, seen_words(taken.seen),
             _step(right, taken), over, _step(right, waiting),
         ]  # fmt: skip
         reply = self._run("take_signal", self._hashes(right.call_id), args, patient=True)
@@ -311,7 +311,7 @@ class RedisCalls:
             names += [self._keys.call_status(one.right.call_id), self._keys.call_lease(one.right.call_id)]
             args += [one.right.epoch, len(one.steps)]
             for write in one.steps:
-                args += [checked_key(write.key), seen_words(write.seen), _step(one.right, write)]
+                args += [checked_write(write).key, seen_words(write.seen), _step(one.right, write)]
         reply = self._run("keep", names, args)
         with sound_reply():
             words = [_known(word, b"ok", b"cancel", b"lost") for word in reply]
@@ -331,7 +331,7 @@ class RedisCalls:
         """Return a step's key, what it is seen as, its text, whether there is a value, and the value."""
         value = checked_value(self._settings, right.call_id, write.key, write.value)
         return [
-            checked_key(write.key), seen_words(write.seen), _step(right, write),
+            checked_write(write).key, seen_words(write.seen), _step(right, write),
             int(write.value is not None), value,
         ]  # fmt: skip
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from stagedoor.core.journal import StepWrite
     from stagedoor.testing.fake_store import FakeBroker
 
-_FINAL = ("done", "failed")
-
 
 @attrs.define
 class FakeCall:
@@ -184,7 +182,7 @@ class CallStore:
         if current == text and write.value in (None, call.meta.get(f"v:{write.key}")):
             return None
         words = " ".join((current or "").split(" ")[:2])
-        if words.split(" ")[0] in _FINAL or words not in (seen_words(write.seen), f"running {epoch}"):
+        if words not in (seen_words(write.seen), f"running {epoch}"):
             return "lost"
         more = len(text.encode()) - len((current or "").encode()) - freed
         if write.value is not None:

@@ -14,9 +14,9 @@ from stagedoor.broker.call_texts import (
     MOST_LOOKED_AT,
     MOST_METADATA,
     CallSettings,
-    checked_key,
     checked_outcome,
     checked_value,
+    checked_write,
     limit_of,
     misfit_text,
     phrase,
@@ -335,7 +335,7 @@ class FakeCalls:
         self, right: Pass, name: str, *, taken: StepWrite, timed_out: StepWrite | None, waiting: StepWrite
     ) -> SignalReply:
         """Take a signal, time out, or wait."""
-        checked_key(taken.key)
+        checked_write(taken)
         with self._broker.call("take_signal"):
             call = self._writable(right)
             current = call.status.get(taken.key)
@@ -434,7 +434,7 @@ class FakeCalls:
             return ()
         for one in passes:
             for write in one.steps:
-                checked_key(write.key)
+                checked_write(write)
         with self._broker.call("keep"):
             return tuple(self._keep_one(one) for one in passes)
 
@@ -462,7 +462,7 @@ class FakeCalls:
         return call
 
     def _check_write(self, right: Pass, write: StepWrite) -> None:
-        checked_key(write.key)
+        checked_write(write)
         checked_value(self._settings, right.call_id, write.key, write.value)
 
     def _write_step(self, call: FakeCall, right: Pass, write: StepWrite, *, freed: int = 0) -> str | None:

@@ -381,12 +381,6 @@ def step_is_something_else(real: RedisHarness) -> None:
     assert lost(lambda: calls.record_step(right, done("a", seen=None)))
 
 
-def finished_step_is_written_again(real: RedisHarness) -> None:
-    _, calls, _, right = started(real)
-    calls.record_step(right, done("a"))
-    assert lost(lambda: calls.record_step(right, is_now("a", StepState.FAILED, seen=seen(calls, "a"))))
-
-
 def own_heartbeat_marks_a_step(real: RedisHarness) -> None:
     _, calls, _, right = started(real)
     calls.keep([Running(right, (is_now("a", StepState.RUNNING),))])
@@ -916,12 +910,6 @@ REMOVALS: dict[str, Removal] = {
         "if words ~= write.seen and words ~= 'running ' .. epoch then return 'lost' end",
         "",
         step_is_something_else,
-    ),
-    "record: what is over": Removal(
-        "record_step",
-        "if state == 'done' or state == 'failed' then return 'lost' end",
-        "",
-        finished_step_is_written_again,
     ),
     "record: its own mark": Removal("record_step", " and words ~= 'running ' .. epoch", "", own_heartbeat_marks_a_step),
     "record: a repeat": Removal("record_step", "if current == write.text and (", "if false and (", write_is_repeated),

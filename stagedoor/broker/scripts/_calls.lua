@@ -81,8 +81,6 @@ local function write_step(status, meta, epoch, limits, write, freed)
     return nil
   end
   local words = string.match(current or '', '^(%S+ %S+)') or ''
-  local state = string.match(words, '^%S+')
-  if state == 'done' or state == 'failed' then return 'lost' end
   if words ~= write.seen and words ~= 'running ' .. epoch then return 'lost' end
   local more = #write.text - #(current or '') - freed
   if write.value then more = more + #write.value - redis.call('HSTRLEN', meta, 'v:' .. write.key) end

@@ -13,7 +13,8 @@
 -- ARGV[8]  the value
 -- Reply    'ok'; 'cancel': as 'ok', and a cancel was asked for; or nothing was written: 'lost' (another pass has begun,
 --          this one has ended, or the step is something else by now), 'steps' or 'bytes' (the call may keep no more)
--- Invariant: a step that is done or failed never changes; state and value are written together or not at all.
+-- Invariant: state and value are written together or not at all. The caller sees to it that no step which is seen
+--          to be over is written again.
 -- Fence: the call is running under this epoch, and the step's first two words.
 -- Cost: O(1).
 -- include: _fence.lua
