@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
+import attrs
 import pytest
 
 from stagedoor.errors import ConfigurationError, InvalidRequest
@@ -367,3 +368,12 @@ def test_a_paragraph_is_turned_too(tmp_path: Path) -> None:
     _, boxes = glyph_boxes(pdf)
     assert max(box[2] for box in boxes) - min(box[0] for box in boxes) < 20 * 72 / 25.4
     assert max(box[3] for box in boxes) - min(box[1] for box in boxes) > 40 * 72 / 25.4
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout_names_the_addons_and_what_an_addon_extends(layout: str, ticket: TicketPdf) -> None:
+    addon = position(2, category="Programme", holder="", seat=None, addon_to=1)
+    of = request(position(1), addon, layout=layout)
+    assert "Programme" in text_of(ticket.render(of, no_check))
+    of_addon = text_of(ticket.render(attrs.evolve(of, position=addon), no_check))
+    assert {word for word in ("PROGRAMME", "Parkett", "Zoë Šimková") if word not in of_addon} == set()
