@@ -15,7 +15,7 @@ from stagedoor_renderers.kit import text as pipeline
 from stagedoor_renderers.kit.faces import Faces, Weight
 from stagedoor_renderers.kit.pen import Color, Pen, number
 from stagedoor_renderers.kit.qr import QrTooSmall, qr_code
-from stagedoor_renderers.kit.scripts import has_right_to_left
+from stagedoor_renderers.kit.scripts import has_right_to_left, is_neutral
 from stagedoor_renderers.kit.sheet import MM, Sheet
 from stagedoor_renderers.kit.typeset import Block, Line, Typesetter, rejoined
 from stagedoor_renderers.telling import clean
@@ -134,19 +134,28 @@ class _Style:
     weight: Weight
     color: str
     leading: float = 1.2
-    align: str = "left"
+    align: str = "start"
     tracking: float = 0.0
 
 
 class Press:
-    """Draws one layout onto one sheet, as many times as there are tickets."""
+    """Draws one layout onto one sheet, as many times as there are tickets.
 
-    def __init__(self, sheet: Sheet, layout: model.Layout, setter: Typesetter) -> None:
+    Args:
+        sheet: the document.
+        layout: what is drawn.
+        setter: sets its text.
+        from_right: the words are in a language that is read from the right: what is set from
+            the start is set from the right edge of its box, rows and columns begin there.
+    """
+
+    def __init__(self, sheet: Sheet, layout: model.Layout, setter: Typesetter, *, from_right: bool = False) -> None:
         self._sheet = sheet
         self._layout = layout
         self._setter = setter
         self._common = setter.faces.common
         self._height = layout.page.height * MM
+        self._from_right = from_right
 
     def ticket(self, content: Mapping[str, str], ground: Ground) -> tuple[Overflow, ...]:
         """Draw one page; return what found no room on it and goes to further pages."""
@@ -187,7 +196,8 @@ class Press:
             for index in range(columns):
                 first = start + index * rows
                 block = Block(lines=lines[first : first + rows], size=rest.size)
-                self._lines(block, page.margin + index * (column + _COLUMN_GAP_MM), top, column, style=style)
+                place = self._mirrored(page.margin + index * (column + _COLUMN_GAP_MM), column, page.margin, width)
+                self._lines(block, place, top, column, style=style)
 
     def _title(self, words: str, x: float, y: float, width: float) -> None:
         block = self._setter.fit("bold", words, size=11, floor=7, width=width * MM)
@@ -207,7 +217,8 @@ class Press:
             case model.Picture():
                 self._turned(box, self._picture)
             case model.Text():
-                self._turned(box, lambda place: self._text(place, content))
+                x = self._mirrored(box.x, box.w, 0.0, self._layout.page.width) if box.mirror else box.x
+                self._turned(attrs.evolve(box, x=x), lambda place: self._text(place, content))
             case model.Facts():
                 self._turned(box, lambda place: self._facts(place, content))
             case model.Stack():
@@ -303,8 +314,11 @@ class Press:
                 width=width * MM,
                 tracking=tracking,
             )
-            self._lines(head, x, box.y, width, style=_Style(weight="regular", color=box.label_color, tracking=tracking))
-            top = box.y + self._tall(head, "regular", 1.0) / MM + box.spacing
+            # A label that had to shrink stands on the line of its neighbours, and so does what is below it.
+            tall = self._cap("regular", box.label_size)
+            style = _Style(weight="regular", color=box.label_color, tracking=tracking)
+            self._lines(head, x, box.y + (tall - self._cap("regular", head.size)) / MM, width, style=style)
+            top = box.y + tall / MM + box.spacing
             block = self._setter.fit(
                 box.font,
                 words,
@@ -365,7 +379,8 @@ class Press:
         widths, size = self._shared_out(box, shown)
         x = box.x
         for (fact, words), width in zip(shown, widths, strict=True):
-            yield self._cased(fact.label.fill(content), upper=box.upper), words, x, width, size
+            place = self._mirrored(x, width, box.x, box.w)
+            yield self._cased(fact.label.fill(content), upper=box.upper), words, place, width, size
             x += width + box.gap
 
     def _shared_out(self, box: model.Facts, shown: Sequence[tuple[model.Fact, str]]) -> tuple[list[float], float]:
@@ -408,10 +423,15 @@ class Press:
         rows = room // box.columns
         for index in range(box.columns):
             block = Block(lines=shown[index * rows : (index + 1) * rows], size=size)
-            self._lines(block, box.x + index * (column + box.column_gap), box.y, column, style=style)
+            place = self._mirrored(box.x + index * (column + box.column_gap), column, box.x, box.w)
+            self._lines(block, place, box.y, column, style=style)
         if not rest:
             return ()
         return (Overflow(box=box, title=box.title.fill(content), text=rejoined(rest), size=size),)
+
+    def _mirrored(self, x: float, width: float, left: float, whole: float) -> float:
+        """Return where a part of a row goes: where it was put, or as far from the other end of the row."""
+        return 2 * left + whole - x - width if self._from_right else x
 
     # -- lines ----------------------------------------------------------------
 
@@ -433,11 +453,24 @@ class Press:
             baseline -= spare if valign == "bottom" else spare / 2
         color: Color = self._layout.colors[style.color]
         spaced = style.tracking * block.size / 1000
-        indents = _indents(block.lines, width * MM, align=style.align, spaced=spaced)
+        align = self._side(style.align)
+        indents = _indents(block.lines, width * MM, align=align, spaced=spaced)
         for line, indent in zip(block.lines, indents, strict=True):
-            shown = self._setter.show(style.weight, line, block.size)
+            shown = self._setter.show(style.weight, self._directed(line), block.size)
             self._sheet.text(x * MM + indent, baseline, shown, color=color, tracking=spaced)
             baseline -= block.size * style.leading
+
+    def _directed(self, line: Line) -> Line:
+        """Return *line* as its language reads it: figures and signs alone have no direction of their own."""
+        if self._from_right and not line.right_to_left and is_neutral(line.text):
+            return attrs.evolve(line, right_to_left=True)
+        return line
+
+    def _side(self, align: str) -> str:
+        """Return the side that *align* means in the language of this sheet."""
+        if align in ("start", "end"):
+            return "right" if (align == "start") == self._from_right else "left"
+        return align
 
     def _cap(self, weight: Weight, size: float) -> float:
         return self._setter.faces[weight].cap_height / 1000 * size

@@ -26,7 +26,7 @@ from stagedoor_renderers.kit.images import Image, ImageError, read_image
 from stagedoor_renderers.kit.pen import Color
 from stagedoor_renderers.values import word_names
 
-Align = Literal["left", "center", "right", "auto"]
+Align = Literal["start", "end", "left", "center", "right", "auto"]
 Valign = Literal["top", "middle", "bottom"]
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
@@ -158,6 +158,7 @@ def _value(read: Callable[[Any], Any], *, default: Any = attrs.NOTHING) -> Any:
 
 _mm = _number(0, _MAX_MM)
 _points = _number(1, 200)
+_align = _choice("start", "end", "left", "center", "right", "auto")
 
 
 # -- boxes --------------------------------------------------------------------
@@ -185,7 +186,11 @@ class Placed(Box):
 
 @attrs.frozen(kw_only=True)
 class Text(Placed):
-    """A few lines of text that shrink to fit, then break, then end in an ellipsis."""
+    """A few lines of text that shrink to fit, then break, then end in an ellipsis.
+
+    *mirror* puts the box as far from the other side of the page where the language is
+    read from the right, for boxes that share a line.
+    """
 
     text: Template = _value(_template)
     font: Literal["regular", "bold"] = _value(_choice("regular", "bold"), default="regular")
@@ -193,12 +198,13 @@ class Text(Placed):
     min_size: float = _value(_points, default=5.0)
     lines: int = _value(_whole(1, 20), default=1)
     leading: float = _value(_number(0.8, 3), default=1.2)
-    align: Align = _value(_choice("left", "center", "right", "auto"), default="left")
+    align: Align = _value(_align, default="start")
     valign: Valign = _value(_choice("top", "middle", "bottom"), default="top")
     color: str = _value(_color, default="ink")
     tracking: float = _value(_number(-50, 500), default=0.0)
     upper: bool = _value(_flag, default=False)
     balanced: bool = _value(_flag, default=False)
+    mirror: bool = _value(_flag, default=False)
 
 
 @attrs.frozen(kw_only=True)
@@ -210,7 +216,7 @@ class Paragraph(Placed):
     size: float = _value(_points)
     min_size: float = _value(_points, default=5.0)
     leading: float = _value(_number(0.8, 3), default=1.35)
-    align: Align = _value(_choice("left", "center", "right", "auto"), default="auto")
+    align: Align = _value(_align, default="auto")
     color: str = _value(_color, default="ink")
     columns: int = _value(_whole(1, 4), default=1)
     column_gap: float = _value(_mm, default=5.0)
@@ -229,7 +235,7 @@ class Fact:
 
 @attrs.frozen(kw_only=True)
 class Facts(Placed):
-    """A row of facts, set from the left; those that are empty leave no gap."""
+    """A row of facts, set from where its language begins; those that are empty leave no gap."""
 
     items: tuple[Fact, ...] = _value(lambda value: _tables(value, Fact))
     gap: float = _value(_mm, default=6.0)
@@ -269,7 +275,7 @@ class Stack(Placed):
     """Texts one below the other; each takes the room that it needs, and an empty one takes none."""
 
     items: tuple[Entry, ...] = _value(lambda value: _tables(value, Entry))
-    align: Align = _value(_choice("left", "center", "right", "auto"), default="left")
+    align: Align = _value(_align, default="start")
 
 
 @attrs.frozen(kw_only=True)
@@ -287,7 +293,7 @@ class Addons(Placed):
     size: float = _value(_points)
     min_size: float = _value(_points, default=5.0)
     leading: float = _value(_number(0.8, 3), default=1.2)
-    align: Align = _value(_choice("left", "center", "right", "auto"), default="left")
+    align: Align = _value(_align, default="start")
     color: str = _value(_color, default="ink")
     spacing: float = _value(_number(0, 50), default=2.0)
     upper: bool = _value(_flag, default=True)

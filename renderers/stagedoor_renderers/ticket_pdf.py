@@ -117,7 +117,7 @@ class TicketPdf:
         language = stock.values.language(request.locale or order.locale)
         pages = self._prepared(request, language, stock)
         sheet = Sheet(title=_title(pages[0].fields), language=language.tag)
-        press = Press(sheet, layout, stock.setter)
+        press = Press(sheet, layout, stock.setter, from_right=language.is_from_right)
         rest: dict[str, Overflow] = {}
         for page in pages:
             check()

@@ -91,7 +91,7 @@ class TicketHtml(_Textual):
             check()
             articles.append(_as_html(content))
         first = told_.tickets[0][1]
-        direction = "rtl" if told_.language.locale.text_direction == "rtl" else "ltr"
+        direction = "rtl" if told_.language.is_from_right else "ltr"
         page = (
             f'<!doctype html>\n<html lang="{escape(told_.language.tag)}" dir="{direction}">\n<head>\n'
             f'<meta charset="utf-8">\n<meta name="viewport" content="width=device-width, initial-scale=1">\n'

@@ -72,6 +72,11 @@ class Language:
             patterns[decimals].frac_prec = (decimals, decimals)
         return patterns
 
+    @property
+    def is_from_right(self) -> bool:
+        """Whether it is read from the right."""
+        return self.locale.text_direction == "rtl"
+
     def word(self, name: str) -> str:
         """Return the word for *name*, in this language."""
         return self.words[name]

@@ -78,3 +78,15 @@ def glyph_boxes(pdf: bytes, page: int = 0) -> tuple[tuple[float, float], list[tu
             return sheet.get_size(), boxes
         finally:
             document.close()
+
+
+def edges_of(pdf: bytes, page: int = 0) -> dict[str, tuple[float, float]]:
+    """Every run of text on a page, with its left and right edge in mm."""
+    with _PDFIUM:
+        document = pypdfium2.PdfDocument(pdf)
+        try:
+            text = document[page].get_textpage()
+            rects = [text.get_rect(index) for index in range(text.count_rects())]
+            return {text.get_text_bounded(*rect).strip(): (rect[0] / 72 * 25.4, rect[2] / 72 * 25.4) for rect in rects}
+        finally:
+            document.close()

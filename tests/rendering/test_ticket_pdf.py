@@ -17,7 +17,7 @@ from stagedoor_renderers.kit.typeset import ELLIPSIS
 from stagedoor_renderers.limits import MAX_POSITIONS, MAX_TERMS
 from stagedoor_renderers.ticket_pdf import TicketPdf
 from tests.rendering.orders import event, named, no_check, order, position, request, whole
-from tests.rendering.reading import codes_of, fonts_of, glyph_boxes, lines_of, page_count, text_of
+from tests.rendering.reading import codes_of, edges_of, fonts_of, glyph_boxes, lines_of, page_count, text_of
 
 
 def drawn(renderer: TicketPdf, wanted: RenderRequest) -> bytes:
@@ -105,6 +105,37 @@ def test_joined_arabic_forms_are_copied_as_letters(ticket: TicketPdf) -> None:
     extracted = pypdf.PdfReader(io.BytesIO(drawn(ticket, named("مرحبا بالعالم")))).pages[0].extract_text()
     assert not [char for char in extracted if "\ufb50" <= char <= "\ufefc"]
     assert set("مرحبا بالعالم") <= set(extracted)
+
+
+@pytest.mark.parametrize("name", ["שָׁלוֹם עוֹלָם", "מֹשֶׁה בֶּן־מַיְמוֹן", "מֹשֶׁה"])
+def test_pointed_hebrew_is_extracted_in_its_order_with_blanks_at_most(name: str, ticket: TicketPdf) -> None:
+    """Viewers take the gap beside a point for a blank; letters and points are whole and in order."""
+    found = ["".join(line.split()) for line in lines_of(ticket.render(named(name), no_check))]
+    assert unicodedata.normalize("NFC", name).replace(" ", "") in found
+
+
+def test_a_language_from_the_right_begins_at_the_right_edge(ticket: TicketPdf) -> None:
+    """Labels, texts, rows and paragraphs; the first fact of a row is its rightmost."""
+    of = request(
+        position(holder="נועה"),
+        locale="he-IL",
+        layout="a5",
+        event=event(name="חליל הקסם", venue="תל אביב", terms="אין לצלם."),
+    )
+    edges = edges_of(ticket.render(of, no_check))
+    for words in ("חליל", "תל", "אין", "התחלה", "20:00"):
+        assert edges[words][1] == pytest.approx(138, abs=1.5), words
+    for words in ("שם", "נועה"):
+        assert edges[words][1] == pytest.approx(200, abs=1), words
+    assert edges["מחיר"][1] < edges["UTC+2"][0]
+
+
+def test_figures_alone_run_from_the_right_in_such_a_language_and_are_copied_as_they_are(ticket: TicketPdf) -> None:
+    of = request(position(amount_minor=4500), position(2), locale="he-IL", layout="a5", currency="ILS")
+    pdf = ticket.render(of, no_check)
+    assert "1 / 2" in lines_of(pdf)
+    contents: Any = pypdf.PdfReader(io.BytesIO(pdf)).pages[0]["/Contents"]
+    assert f"<{b'2 / 1'.hex()}>".encode() in contents.get_object().get_data()
 
 
 @pytest.mark.parametrize("name", ["Nguyễn Thị Ánh", "Zoë", "김민준", "Šimková"])

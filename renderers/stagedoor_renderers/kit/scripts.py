@@ -76,6 +76,11 @@ def is_right_to_left(text: str) -> bool:
     return False
 
 
+def is_neutral(text: str) -> bool:
+    """Tell whether nothing in *text* has a direction of its own: figures, signs and blanks."""
+    return not any(unicodedata.bidirectional(char) in ("L", "R", "AL") for char in text)
+
+
 def is_mark(char: str) -> bool:
     """Tell whether *char* sits on its neighbour: an accent, a vowel point."""
     return unicodedata.category(char) == "Mn"

@@ -109,7 +109,7 @@ def drawable(text: str, glyphs: Container[str]) -> Drawable:
 
 def visual(line: str, *, right_to_left: bool) -> str:
     """Return the characters of one line from left to right, as they stand on paper."""
-    if not scripts.has_right_to_left(line):
+    if not right_to_left and not scripts.has_right_to_left(line):
         return line
     # The pure Python one: unlike the other it also mirrors brackets.
     return str(get_display(line, base_dir="R" if right_to_left else "L"))

@@ -305,11 +305,15 @@ class Shown:
 def show(face: Face, line: Line, size: float) -> Shown:
     """Return the operators that show *line*, glyph by glyph from left to right."""
     text = visual(line.text, right_to_left=line.right_to_left)
+    # From figures alone nobody can tell that they are read from the right.
+    turned = line.text if text != line.text and not scripts.has_right_to_left(line.text) else ""
     if face.home.has_all(text):
-        return _show_on_one_page(face, text, size)
+        return attrs.evolve(_show_on_one_page(face, text, size), says=turned)
     has_marks = _MARKS.search(text) is not None
     items = _with_marks(face, text) if has_marks else _plain(face, text)
-    says = line.text if has_marks and not line.right_to_left else ""
+    # What is read from the right is put into its order by whoever extracts it, said or shown;
+    # said, it is put so twice, and the letters between two points change their places.
+    says = line.text if has_marks and not line.right_to_left else turned
     return attrs.evolve(_joined(items, size, thicken=face.weight == "bold"), says=says)
 
 
