@@ -12,12 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from stagedoor.cli.app import COMMANDS, PROGRAM
+from stagedoor.core.journal import TRANSITIONS as CALL_TRANSITIONS
+from stagedoor.core.journal import CallState
 from stagedoor.core.outcome import TRANSITIONS, Happening, State
 from stagedoor.settings import FIELDS, Settings
 from tests.rendering.reference import boxes_table, fields_table
 
 ROOT = Path(__file__).parents[2]
 SVG = ROOT / "docs" / "delivery.svg"
+CALL_SVG = ROOT / "docs" / "call.svg"
 MARK = re.compile(r"(<!-- made: (?P<name>[a-z]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -119,6 +122,37 @@ def _ending(left: int, row: int, happening: Happening, outcomes: tuple[type, ...
     )
 
 
+def call_svg() -> str:
+    """Return the transition table of flow calls as a picture: a column for each state that a call can leave."""
+    open_states = [state for state in CallState if CALL_TRANSITIONS[state]]
+    width = len(open_states) * COLUMN + 24
+    most = max(len(CALL_TRANSITIONS[state]) for state in open_states)
+    bottom = TOP + BOX + 26 + most * ROW + 14
+    parts = [part for place, state in enumerate(open_states) for part in _call_column(state, place)]
+    ended = ", ".join(state.value for state in CallState if not CALL_TRANSITIONS[state])
+    parts.append(
+        f"<rect x='12' y='{bottom}' width='{width - 24}' height='{BOX}' rx='6' fill='#f6f1e7' stroke='{LINE}'/>"
+    )
+    parts.append(
+        _text(width // 2, bottom + BOX // 2 + 5, f"{ended}: nothing changes it any more, and its keys expire", size=14)
+    )
+    size = f"viewBox='0 0 {width} {bottom + BOX + 12}' width='{width}' height='{bottom + BOX + 12}'"
+    title = "<title>The life of one flow call, made from stagedoor.core.journal.TRANSITIONS</title>"
+    background = f"<rect width='{width}' height='{bottom + BOX + 12}' fill='#ffffff'/>"
+    return "\n".join([f"<svg xmlns='http://www.w3.org/2000/svg' {size}>", title, background, *parts, "</svg>", ""])
+
+
+def _call_column(state: CallState, place: int) -> Iterator[str]:
+    left = 12 + place * COLUMN
+    yield _box(left, TOP, 150, state.value)
+    for row, (happening, following) in enumerate(CALL_TRANSITIONS[state].items()):
+        y = TOP + BOX + 26 + row * ROW
+        yield f"<circle cx='{left + 10}' cy='{y}' r='3.5' fill='{ACCENT}'/>"
+        yield _text(left + 24, y + 1, happening.value, anchor="start")
+        stays = "stays so" if following is state else f"→ {following.value}"
+        yield _text(left + 24, y + 17, stays, colour=ACCENT, anchor="start", size=12)
+
+
 def _bar(top: int) -> Iterator[str]:
     width = WIDTH - 24
     yield f"<rect x='12' y='{top}' width='{width}' height='{BOX}' rx='6' fill='#f6f1e7' stroke='{LINE}'/>"
@@ -145,9 +179,10 @@ def _arrow(x1: int, y1: int, x2: int, y2: int) -> str:
 def main() -> None:
     """Write every made part."""
     SVG.write_text(delivery_svg(), "utf-8")
+    CALL_SVG.write_text(call_svg(), "utf-8")
     for path in markdown_files():
         path.write_text(with_parts(path.read_text("utf-8")), "utf-8")
-    print(f"written: {SVG.name} and the parts of {len(markdown_files())} files", file=sys.stderr)
+    print(f"written: {SVG.name}, {CALL_SVG.name} and the parts of {len(markdown_files())} files", file=sys.stderr)
 
 
 if __name__ == "__main__":

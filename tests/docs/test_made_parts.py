@@ -6,9 +6,22 @@ from pathlib import Path
 import pytest
 
 from stagedoor.cli.app import COMMANDS
+from stagedoor.core.journal import TRANSITIONS as CALL_TRANSITIONS
+from stagedoor.core.journal import CallState
+from stagedoor.core.journal import Happening as CallHappening
 from stagedoor.core.outcome import TRANSITIONS, Happening
 from stagedoor.settings import FIELDS
-from tests.docs.generated import ROOT, SVG, commands_table, delivery_svg, markdown_files, settings_table, with_parts
+from tests.docs.generated import (
+    CALL_SVG,
+    ROOT,
+    SVG,
+    call_svg,
+    commands_table,
+    delivery_svg,
+    markdown_files,
+    settings_table,
+    with_parts,
+)
 from tests.docs.ticket import PICTURE, TOKEN
 
 AGAIN = "write it anew with: python -m tests.docs.generated"
@@ -37,6 +50,13 @@ def test_the_picture_shows_every_happening_and_every_outcome() -> None:
     outcomes = {outcome.__name__ for row in TRANSITIONS.values() for _, found in row.values() for outcome in found}
     assert all(happening.value in picture for happening in Happening)
     assert all(name in picture for name in outcomes)
+
+
+def test_the_picture_of_a_call_is_made_from_the_table_and_shows_all_of_it() -> None:
+    assert CALL_SVG.read_text("utf-8") == call_svg(), AGAIN
+    assert all(happening.value in call_svg() for happening in CallHappening)
+    assert all(state.value in call_svg() for state in CallState)
+    assert call_svg().count("<circle") == sum(len(row) for row in CALL_TRANSITIONS.values())
 
 
 def test_the_ticket_of_the_readme_is_one() -> None:
