@@ -2,6 +2,7 @@
 
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -286,6 +287,15 @@ class Threads:
     def join(self) -> None:
         for thread in self._started:
             thread.join(30)
+
+
+def wait_until(is_so: Callable[[], object]) -> None:
+    """Wait for what a thread does and tells nobody; gives up when it never does."""
+    for _ in range(30_000):
+        if is_so():
+            return
+        time.sleep(0.001)
+    raise AssertionError("this never came true")
 
 
 def all_steps(journal: Journal) -> Iterator[tuple[str, str]]:

@@ -175,6 +175,26 @@ def test_an_exception_before_the_recorded_end_is_a_misfit_and_no_failure() -> No
     assert world.show().misfit is not None
 
 
+def test_a_pass_that_would_wait_before_the_recorded_end_is_a_misfit() -> None:
+    def old(call: Any) -> None:
+        with contextlib.suppress(stagedoor.FlowMisused):
+            call.sleep("x", -1)  # it has a place, and is never recorded
+        call.sleep("nap", 100)
+
+    def new(call: Any) -> None:
+        call.sleep("x", 50)
+        call.sleep("nap", 100)
+
+    world = World(make(old))
+    world.start("f")
+    worker = world.worker()
+    world.run_ready(worker)
+    world.know(make(new))
+    world.advance(100)
+    world.run_ready(worker)
+    assert "ended its pass before it made 2. sleep 'nap'" in world.show().waiting_for
+
+
 def test_a_remembered_value_that_the_new_type_cannot_take_is_a_misfit() -> None:
     world = World()
 

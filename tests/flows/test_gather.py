@@ -87,6 +87,42 @@ def test_help_that_comes_when_all_is_over_does_nothing() -> None:
     assert len(worker.calls.log) == writes
 
 
+def test_help_that_was_asked_for_twice_stays_within_the_limit() -> None:
+    entered, let_go = threading.Event(), threading.Event()
+    main = threading.get_ident()
+    ran: list[int] = []
+    within: list[int] = []
+
+    def item(number: int) -> int:
+        ran.append(number)
+        if threading.get_ident() != main:
+            entered.set()
+            assert let_go.wait(30)
+        elif number == 3:
+            # Three offers were made by now, and all of them come late, and at once.
+            first, second, third = (work for work, _most in worker.lent[:3])
+            helper = threading.Thread(target=first)
+            helper.start()
+            assert entered.wait(30)
+            before = len(ran)
+            for work in (second, third):
+                work()
+            within.append(len(ran) - before)
+            let_go.set()
+        return number
+
+    @stagedoor.flow("f")
+    def f(call: stagedoor.Call) -> list[int]:
+        return call.gather("g", range(8), item, limit=2)
+
+    world = World(f)
+    world.start("f")
+    worker = world.worker()
+    world.run(worker)
+    assert world.result() == "[0,1,2,3,4,5,6,7]"
+    assert within == [0], "one helper was at work, and two threads are all that may be"
+
+
 def test_an_item_is_tried_again_while_the_others_go_on() -> None:
     attempts: dict[int, int] = {}
 

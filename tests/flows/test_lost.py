@@ -13,7 +13,7 @@ from stagedoor.core.journal import CallState, StepState
 from stagedoor.core.outcome import Release
 from stagedoor.errors import BrokerUnavailable
 from tests.flows import support
-from tests.flows.support import Threads, World
+from tests.flows.support import Threads, World, all_steps, wait_until
 from tests.flows.test_crashes import RESULT, Effects, ten_steps
 
 
@@ -27,6 +27,7 @@ class Freezing(Effects):
 
     def freeze(self, world: World, at: int) -> None:
         self.world, self.at = world, at
+        self.done_then = -1
         self.seen: list[tuple[dict[str, str], dict[str, str]]] = []
 
     def make(self, call: Any, key: str) -> None:
@@ -40,6 +41,7 @@ class Freezing(Effects):
             self.world.run(other, within_s=10)
             assert self.world.result() == RESULT
             self.seen.append(texts(self.world))
+            self.done_then = len(self.done)
 
 
 @pytest.mark.parametrize("at", range(1, 14))
@@ -63,6 +65,7 @@ def test_a_worker_that_froze_in_a_step_and_thawed_after_another_finished_changes
             world.signal("paid", '"card"', token="the only one")
     assert effects.seen, "it never froze"
     assert [texts(world)] == effects.seen
+    assert len(effects.done) == effects.done_then, "it went on with steps that are another's"
     assert outcomes[-1] == Release()
 
 
@@ -218,7 +221,8 @@ def test_a_step_past_its_timeout_is_told_so_and_that_is_an_attempt() -> None:
 
 
 @pytest.mark.parametrize("attempts", [1, 2])
-def test_a_step_that_does_not_end_is_given_up_and_the_call_goes_on_elsewhere(attempts: int) -> None:
+@pytest.mark.parametrize("is_woken", [False, True])
+def test_a_step_that_does_not_end_is_given_up_and_the_call_goes_on_elsewhere(attempts: int, *, is_woken: bool) -> None:
     world = World()
     stuck, let_go = threading.Event(), threading.Event()
     ran: list[str] = []
@@ -250,6 +254,8 @@ def test_a_step_that_does_not_end_is_given_up_and_the_call_goes_on_elsewhere(att
     world.advance(14)
     first.keeper.keep_once()
     assert world.state() is CallState.RUNNING
+    if is_woken:
+        world.signal("anything")
     world.advance(2)
     first.keeper.keep_once()
     assert world.state() is not CallState.RUNNING
@@ -293,6 +299,8 @@ def test_an_item_that_hangs_in_a_helper_does_not_hold_the_pass(monkeypatch: pyte
     )  # fmt: skip
     thread.start()
     assert stuck.wait(30)
+    # The thread of the pass has done its item, and waits for the helper.
+    wait_until(lambda: "done" in dict(all_steps(world.show())).values())
     world.advance(16)
     first.keeper.keep_once()
     thread.join(30)
