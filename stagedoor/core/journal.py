@@ -33,7 +33,7 @@ the recorded one, or the function has changed under the call.
 import enum
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -521,8 +521,3 @@ def why_misfit(recorded: Sequence[Place], made: Place) -> str | None:
     if elsewhere is not None:
         return f"expected {made.key!r} at place {elsewhere.place}, got it at place {made.place}"
     return None
-
-
-def missing(recorded: Iterable[Place], reached: int) -> tuple[Place, ...]:
-    """Return the recorded operations after the place that a pass *reached*: the function no longer makes them."""
-    return tuple(place for place in recorded if place.place > reached)
