@@ -5,8 +5,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import textwrap
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path

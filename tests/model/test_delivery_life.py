@@ -318,6 +318,22 @@ class DeliveryLife(RuleBasedStateMachine):
             assert is_own or self.sides[0].look() == self.seen
         process.has_vanished = True
 
+    @precondition(lambda self: any(process.refusals for process in self.live()))
+    @rule(data=st.data())
+    def rejoin(self, data: st.DataObject) -> None:
+        """Who was told that its name is another's goes on under a free one, without what it held."""
+        process = data.draw(st.sampled_from([one for one in self.live() if one.refusals]))
+        others = [one for one in self.live() if one is not process]
+        held = list(process.held.values())
+        names = [deliveries.rejoin([pair[number] for pair in held]) for number, deliveries in enumerate(process.sides)]
+        assert names[0] == names[1]
+        assert all(one.name != names[0] or one.name in self.lapsed_names for one in others), "a live one lost its name"
+        self.real.watch(names[0])
+        self.names.add(names[0])
+        process.name, process.refusals = names[0], 0
+        process.stale += held
+        process.held.clear()
+
     @precondition(lambda self: self.live())
     @rule(data=st.data(), stopping=st.booleans())
     def beat(self, data: st.DataObject, *, stopping: bool) -> None:
@@ -356,10 +372,21 @@ class DeliveryLife(RuleBasedStateMachine):
     @precondition(lambda self: self.live())
     @rule(data=st.data(), limit=st.integers(1, 6), for_jobs=st.integers(0, 1), is_lost=st.booleans())
     def read(self, data: st.DataObject, limit: int, for_jobs: int, *, is_lost: bool) -> None:
-        """Read; a reply that is lost leaves what it handed out with Redis alone."""
+        """Read, all or all but some of the pool; a reply that is lost leaves what it handed out with Redis alone."""
         process = self.pick(data)
-        results = self.verb(process, lambda _, deliveries: deliveries.read(limit, for_jobs=for_jobs))
+        third = data.draw(st.integers(0, 5), label="third to be left")
+        left = [
+            (stream, label)
+            for stream in Stream
+            for label, line in self.seen.pending[stream].items()
+            if line[0] == POOL and label % 3 == third
+        ]
+        leave = [[(stream, _id(side, stream, label)) for stream, label in left] for side in self.sides]
+        results = self.verb(
+            process, lambda number, deliveries: deliveries.read(limit, for_jobs=for_jobs, leave=leave[number])
+        )
         if results is not None:
+            assert not {claimed.tenure.entry for claimed in results[0].claimed} & set(leave[0])
             self._expect_same(*results)
             assert len(results[0].claimed) <= limit
             if not is_lost:
@@ -384,6 +411,8 @@ class DeliveryLife(RuleBasedStateMachine):
             spot = (pair[0].entry.stream, label_in(pair[0].entry.fields))
             if spot in process.held:
                 process.stale.append(process.held[spot])
+            # With the group the counts begin anew: what is handed out again so is the same tenure, and no stale one.
+            process.stale = [one for one in process.stale if one[0].tenure != pair[0].tenure]
             process.held[spot] = pair
 
     @precondition(lambda self: self.live())
@@ -398,8 +427,15 @@ class DeliveryLife(RuleBasedStateMachine):
         after = self.sides[0].look()
         for (stream, label), (claimed, _) in process.held.items():
             # A job may have gone on under another id without this process, which read that with a reply that got lost.
-            if claimed.entry.entry_id == _id(self.sides[0], stream, label):
-                assert self.seen.pending[stream].get(label) == after.pending[stream].get(label)
+            if claimed.entry.entry_id != _id(self.sides[0], stream, label):
+                continue
+            line, later = (seen.pending[stream].get(label) for seen in (self.seen, after))
+            if line is not None and line[0] == process.name and line[1] != claimed.tenure.deliveries:
+                # Handed out anew with a lost reply: what is in hand has lapsed, and the new tenure strays.
+                assert later is not None
+                assert later == line or later[0] == POOL
+            else:
+                assert later == line
 
     # -- writing about deliveries ---------------------------------------------------------------
 
