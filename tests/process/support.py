@@ -128,6 +128,8 @@ class Theatre:
         self.folder = folder
         self.client = redis.Redis.from_url(url, socket_timeout=LIMIT_S)
         self.workers: list[WorkerProcess] = []
+        self.flows: list[str] = []
+        """Those that workers know which are started from now on."""
         self._orders = 0
 
     def start(self, name: str = "a", **settings: str) -> WorkerProcess:
@@ -148,7 +150,8 @@ class Theatre:
 
     def _start(self, name: str, settings: dict[str, str], *, is_kept: bool = False) -> WorkerProcess:
         own = {"redis_url": self.url, "namespace": self.keys.namespace, "name": name}
-        worker = WorkerProcess({"folder": str(self.folder), "settings": own | settings, "is_kept": is_kept})
+        how = {"folder": str(self.folder), "settings": own | settings, "is_kept": is_kept, "flows": self.flows}
+        worker = WorkerProcess(how)
         self.workers.append(worker)
         return worker
 

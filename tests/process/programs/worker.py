@@ -17,6 +17,8 @@ import trio
 
 from stagedoor.broker.connection import Link
 from stagedoor.broker.redis import DeliverySettings, RedisDeliveries
+from stagedoor.broker.redis_calls import RedisCalls
+from stagedoor.cli.flow_wiring import call_settings, flow_parts
 from stagedoor.core.handler import HandlerSpec
 from stagedoor.core.keys import Keys
 from stagedoor.events import Event, EventStream
@@ -24,6 +26,7 @@ from stagedoor.settings import Settings
 from stagedoor.worker import HeldDelivery, StopRequest, WorkerSettings, run_worker
 from stagedoor.worker.identity import current_identity, is_provably_gone
 from stagedoor.worker.stopping import watch_signals
+from tests.process.programs.flows import Flows
 
 
 class Handlers:
@@ -114,12 +117,20 @@ async def serve(how: dict[str, Any]) -> int:
     async with trio.open_nursery() as nursery:
         await nursery.start(functools.partial(watch_signals, stop, settings.grace_s))
         say("listening")
+        folder = Path(how["folder"])
+        flows = flow_parts(
+            Flows(folder, settings.name).specs(how.get("flows", [])),
+            RedisCalls(link, Keys(settings.namespace), settings=call_settings(settings), owner=deliveries),
+            settings=settings,
+            make_context=lambda _job, held: held,
+        )
         code = await run_worker(
             deliveries,
             settings=WorkerSettings.of(settings),
             identity=current_identity(),
-            handlers=Handlers(Path(how["folder"]), settings.name).specs(),
-            make_context=lambda _job, held: held,
+            handlers={**Handlers(folder, settings.name).specs(), **flows.handlers},
+            make_context=flows.make_context,
+            chores=flows.chores,
             stop=stop,
             events=EventStream(tell),
             check_server=link.check_server,
