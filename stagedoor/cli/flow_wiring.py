@@ -70,7 +70,6 @@ def flow_parts(
     keeper = Keeper(
         calls,
         clock=time.monotonic,
-        wall=time.time,
         renew_every_s=settings.flow_lease_s / 3,
         grace_s=settings.grace_s,
         rng=rng,

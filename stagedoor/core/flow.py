@@ -67,7 +67,14 @@ def flow(
         spec = FlowSpec(
             name=name, function=function, timeout=timeout, on_success=on_success, on_failure=on_failure
         )  # fmt: skip
-        setattr(function, _MARK, _checked(spec))
+        _checked(spec)
+        try:
+            setattr(function, _MARK, spec)
+        except AttributeError:
+            raise ConfigurationError(
+                f"flow: {name!r} is {function!r}, which cannot be marked; write a function that calls it, "
+                "or mark functools.partial of it"
+            ) from None
         return function
 
     return mark
@@ -90,7 +97,7 @@ def is_plain(function: object) -> bool:
     )
 
 
-def _checked(spec: FlowSpec) -> FlowSpec:
+def _checked(spec: FlowSpec) -> None:
     name: object = spec.name  # whatever the decorator was given
     if not isinstance(name, str) or _NAME.fullmatch(name) is None:
         raise ConfigurationError(f"flow: the name {name!r} is not 1 to 64 letters, digits, '.', '_' or '-'")
@@ -106,7 +113,6 @@ def _checked(spec: FlowSpec) -> FlowSpec:
     is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
     if timeout is not None and not (is_number and 0 < timeout < float("inf")):  # type: ignore[operator]  # a number
         raise ConfigurationError(f"flow: the timeout of {name!r} is {timeout!r}; it must be more than 0 seconds")
-    return spec
 
 
 def _callbacks(spec: FlowSpec) -> Iterator[tuple[str, Any]]:

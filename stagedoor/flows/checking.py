@@ -102,8 +102,8 @@ class _OfflineRun(Run):
             check=lambda: None,
             make_ctx=lambda _check: _NoCtx(self),
         )
-        live = LivePass(Pass(journal.call_id, 0, 0), kit.clock)
-        super().__init__(kit, live=live, delivery=delivery, journal=journal, now=0.0, timeout_s=None)
+        live = LivePass(Pass(journal.call_id, 0, 0), kit.clock, now=0.0)
+        super().__init__(kit, live=live, delivery=delivery, journal=journal, timeout_s=None)
 
     def interrupt(self) -> None:
         """End the run: what comes now would be done for the first time."""

@@ -154,7 +154,7 @@ class Engine:
         )
         if isinstance(begun, Refused):
             return Settled()
-        live, began_at, ended = LivePass(begun.right, self._clock), self._clock(), "lost"
+        live, began_at, ended = LivePass(begun.right, self._clock, now=begun.now), self._clock(), "lost"
         try:
             with self._keeper.keeping(live):
                 ended = self._run_until_ended(spec, begun, live, delivery)
@@ -174,9 +174,8 @@ class Engine:
         at: Begun | Again = begun
         while True:
             live.right = at.right
-            run = Run(
-                self._kit, live=live, delivery=delivery, journal=at.journal, now=at.now, timeout_s=spec.timeout
-            )  # fmt: skip
+            live.tell_time(at.now)
+            run = Run(self._kit, live=live, delivery=delivery, journal=at.journal, timeout_s=spec.timeout)
             ending, write = self._once(spec, run)
             answer = self._end(live, delivery, ending, write)
             if isinstance(answer, Ended):

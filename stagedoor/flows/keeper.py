@@ -35,7 +35,6 @@ class Keeper:
     Args:
         calls: the journal.
         clock: monotonic seconds.
-        wall: Unix seconds; only for when a step that was given up is tried again.
         renew_every_s: pause between two renewals of a lease.
         grace_s: how long after its timeout a step is given up.
         rng: for jitter.
@@ -46,14 +45,12 @@ class Keeper:
         calls: Calls,
         *,
         clock: Callable[[], float],
-        wall: Callable[[], float],
         renew_every_s: float,
         grace_s: float,
         rng: random.Random,
     ) -> None:
         self._calls = calls
         self._clock = clock
-        self._wall = wall
         self._renew_every_s = renew_every_s
         self._grace_s = grace_s
         self._rng = rng
@@ -132,7 +129,7 @@ class Keeper:
         """End the pass of a step that is long past its timeout: its thread may go on, but writes nothing more."""
         live.lose()
         timeout = JobTimeout(f"given up {self._grace_s:g} s after its timeout of {step.unit.policy.timeout:g} s")
-        became = after_failure(step.unit, timeout, now=self._wall(), rng=self._rng)
+        became = after_failure(step.unit, timeout, now=live.now(), rng=self._rng)
         write = StepWrite(key=step.unit.key, step=became, seen=step.unit.seen)
         ending: Ending = GoOn()
         if became.state is StepState.RETRY:

@@ -37,16 +37,26 @@ class LivePass:
     *is_cancel_requested* that somebody wants the call's end; *outcomes* counts what became of attempts.
     """
 
-    def __init__(self, right: Pass, clock: Callable[[], float]) -> None:
+    def __init__(self, right: Pass, clock: Callable[[], float], *, now: float) -> None:
         self.right = right
         self.was_refused = False
         self.is_cancel_requested = False
         self._clock = clock
+        self.tell_time(now)
         self.outcomes: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._is_lost = False
         self._running: dict[int, RunningStep] = {}
         self._marked: dict[str, None] = {}
+
+    def tell_time(self, now: float) -> None:
+        """Note what time it is by Redis' clock, in Unix seconds: it alone says when something is due."""
+        self._time = (now, self._clock())
+
+    def now(self) -> float:
+        """Return the time by Redis' clock, as far as this process can tell; may be asked in any thread."""
+        then, at = self._time
+        return then + (self._clock() - at)
 
     @property
     def is_lost(self) -> bool:

@@ -87,7 +87,7 @@ class Run:
     """One run; belongs to the thread that made it, but for what gather's threads do."""
 
     def __init__(
-        self, kit: Kit, *, live: LivePass, delivery: Delivery, journal: Journal, now: float, timeout_s: float | None
+        self, kit: Kit, *, live: LivePass, delivery: Delivery, journal: Journal, timeout_s: float | None
     ) -> None:
         self.kit = kit
         self.live = live
@@ -103,8 +103,6 @@ class Run:
         self.ctx = delivery.make_ctx(self.check)
         self._letters = {name for name, texts in journal.mailbox.items() if texts} if journal.meta else set()
         self._is_cancelled = journal.is_cancel_requested
-        self._began_at = kit.clock()
-        self._now_then = now
         self._thread = threading.get_ident()
         self._inside: str | None = None
         self._is_closed = False
@@ -164,7 +162,7 @@ class Run:
 
     def now(self) -> float:
         """Return the time by Redis' clock, as far as this process can tell."""
-        return self._now_then + (self.kit.clock() - self._began_at)
+        return self.live.now()
 
     def until(self, due_at: float | None) -> float | None:
         """Return when to look again: when it is due, or when the call's time is over before that."""

@@ -127,7 +127,7 @@ class World:
         deliveries.ensure_groups()
         deliveries.join(identity(f"i-{name}"), Pulse(slots=4))
         calls = counted(FakeCalls(self.broker, owner=deliveries))
-        return make_worker(name, deliveries, calls, clock=self.now, wall=self.now, pause=self._pause)
+        return make_worker(name, deliveries, calls, clock=self.now, pause=self._pause)
 
     def _pause(self, seconds: float) -> None:
         self.paused.append(seconds)
@@ -214,11 +214,10 @@ def make_worker(
     calls: Any,
     *,
     clock: Callable[[], float],
-    wall: Callable[[], float],
     pause: Callable[[float], None],
 ) -> Worker:
     """Return a worker's flow parts over these ports."""
-    keeper = Keeper(calls, clock=clock, wall=wall, renew_every_s=10.0, grace_s=5.0, rng=random.Random(1))
+    keeper = Keeper(calls, clock=clock, renew_every_s=10.0, grace_s=5.0, rng=random.Random(1))
     engine = Engine(
         calls,
         keeper=keeper,

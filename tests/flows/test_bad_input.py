@@ -107,6 +107,19 @@ def test_what_is_no_plain_function_is_no_flow(function: Any) -> None:
         stagedoor.flow("f", on_failure=function)(lambda call: None)
 
 
+def test_what_cannot_be_marked_says_what_to_do_instead() -> None:
+    class Shop:
+        def close(self, _call: stagedoor.Call) -> str:
+            return "closed"
+
+    with pytest.raises(stagedoor.StagedoorError, match=r"cannot be marked; write a function that calls it"):
+        stagedoor.flow("f")(Shop().close)
+    world = World(stagedoor.flow("f")(functools.partial(Shop().close)))
+    world.start("f")
+    world.run()
+    assert world.result() == '"closed"'
+
+
 @pytest.mark.parametrize("name", ["", "a b", "x" * 65, "ä", 5, None])
 def test_names_that_are_no_flow_s(name: Any) -> None:
     with pytest.raises(stagedoor.StagedoorError, match="the name"):

@@ -186,7 +186,7 @@ class RealWorld:
         name = f"w{next(self._numbers)}"
         deliveries = self.harness.worker(name)
         calls = counted(RedisCalls(self.harness.link, self.harness.keys, owner=deliveries))  # type: ignore[arg-type]  # it is a real one
-        return make_worker(name, deliveries, calls, clock=time.monotonic, wall=time.time, pause=time.sleep)
+        return make_worker(name, deliveries, calls, clock=time.monotonic, pause=time.sleep)
 
     def run(self, worker: Worker, *, within_s: float) -> Worker:
         while True:
