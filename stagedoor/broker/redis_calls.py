@@ -59,7 +59,7 @@ from stagedoor.core.journal import (
 )
 from stagedoor.core.keys import GROUP, Keys
 from stagedoor.core.tenure import Tenure
-from stagedoor.errors import BrokerError, BrokerUnavailable, FlowLimitExceeded, LeaseLost, NameTaken
+from stagedoor.errors import BrokerError, BrokerUnavailable, FlowLimitExceeded, GroupMissing, LeaseLost, NameTaken
 
 _QUICK_BYTES = 16 * 1024
 """What is larger may take longer than a quick call is given."""
@@ -240,10 +240,13 @@ class RedisCalls:
             GROUP, owner.name, owner.incarnation, tenure.stream.value, tenure.entry_id, tenure.deliveries, call_id,
             self._settings.lease_ms, LOOK_MS,
         ]  # fmt: skip
-        reply = self._run("begin_pass", names, args, patient=True)
-        if _word_of(reply) == b"absent":
-            owner.renew_record()
+        try:
             reply = self._run("begin_pass", names, args, patient=True)
+            if _word_of(reply) == b"absent":
+                owner.renew_record()
+                reply = self._run("begin_pass", names, args, patient=True)
+        except GroupMissing as error:
+            raise LeaseLost(f"call {call_id}: the group is gone, and with it the tenure of its entry") from error
         return _begun(call_id, reply)
 
     def record_step(self, right: Pass, write: StepWrite) -> Recorded:

@@ -79,7 +79,7 @@ class FakeDeliveries:
     def still_holds(self, tenure: Tenure) -> bool:
         """Whether the name is still this process' and the tenure has not lapsed: for the fake journal."""
         self._check_record()
-        return self._holds(tenure)
+        return self._broker.streams[tenure.stream].group is not None and self._holds(tenure)
 
     # -- being a worker -------------------------------------------------------------
 

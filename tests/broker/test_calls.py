@@ -195,6 +195,30 @@ def test_a_pass_begins_only_through_an_entry_that_is_held(broker: Harness) -> No
     assert picture(broker) == before
 
 
+def test_without_the_group_no_entry_is_held(broker: Harness) -> None:
+    _, calls, claimed, _ = started(broker)
+    broker.destroy_group()
+    with pytest.raises(LeaseLost):
+        calls.begin_pass(claimed.tenure, "c")
+    broker.flush()
+    with pytest.raises(LeaseLost):
+        calls.begin_pass(claimed.tenure, "c")
+
+
+def test_a_pass_of_a_call_that_was_flushed_is_told_so(broker: Harness) -> None:
+    _, calls, _, right = started(broker)
+    broker.flush()
+    for act in (
+        lambda: calls.record_step(right, done("a")),
+        lambda: calls.end_pass(right, FOR_EVER),
+        lambda: calls.take_signal(right, "go", **signal_writes()),
+    ):
+        with pytest.raises(LeaseLost):
+            act()
+    assert calls.keep([Running(right)]) == (Kept(holds=False),)
+    assert picture(broker) is None
+
+
 def test_a_worker_whose_name_was_taken_begins_no_pass(broker: Harness) -> None:
     old = broker.worker("w")
     calls = calls_of(broker, old)

@@ -1,0 +1,155 @@
+"""The flow journal on a Redis that is full, answers something else, holds other keys, or has very much to do."""
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from stagedoor.broker.calls import Calls, Ended, Looked, Pass, Running, TakenSignal, Told
+from stagedoor.core.entry import Claimed
+from stagedoor.core.journal import CallOutcome, CallState, Finish, StepState, Wait
+from stagedoor.errors import BrokerError, BrokerUnavailable, LeaseLost
+from tests.broker.flow_harness import (
+    begun,
+    calls_of,
+    done,
+    is_now,
+    lose_timer,
+    make_look_due,
+    new_call,
+    started,
+    take_one,
+    timers,
+)
+from tests.broker.harness import RedisHarness
+from tests.broker.test_misfit_replies import REPLIES, spoil
+from tests.support.redis_server import StartRedis
+
+pytestmark = pytest.mark.redis
+
+FOR_EVER = Wait(waiting_for="signal go")
+
+
+def take(calls: Calls, right: Pass) -> object:
+    states = (StepState.DONE, StepState.FAILED, StepState.WAITING)
+    got, over, waiting = (is_now("w", state, due_at=4e9) for state in states)
+    return calls.take_signal(right, "go", taken=got, timed_out=over, waiting=waiting)
+
+
+CALLS: dict[str, tuple[str, Callable[[Calls, Claimed, Pass], object]]] = {
+    "start": ("start_call", lambda calls, _, __: calls.start(new_call("other"))),
+    "wake": ("wake", lambda calls, _, __: calls.wake("c")),
+    "begin_pass": ("begin_pass", lambda calls, claimed, _: calls.begin_pass(claimed.tenure, "c")),
+    "record_step": ("record_step", lambda calls, _, right: calls.record_step(right, done("a"))),
+    "record_outcome": (
+        "decide",
+        lambda calls, _, right: calls.record_outcome(right, CallOutcome(state=CallState.DONE)),
+    ),
+    "take_signal": ("take_signal", lambda calls, _, right: take(calls, right)),
+    "end_pass": ("end_pass", lambda calls, _, right: calls.end_pass(right, FOR_EVER)),
+    "keep": ("keep", lambda calls, _, right: calls.keep([Running(right)])),
+    "look": ("look", lambda calls, _, __: calls.look()),
+}
+
+
+@pytest.mark.parametrize("verb", CALLS)
+def test_a_reply_that_does_not_fit_is_a_call_that_nothing_is_known_of(
+    real: RedisHarness, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """It may fit by chance; what is raised else must be something that a pass is prepared for."""
+    script, act = CALLS[verb]
+    _, calls, claimed, right = started(real)
+    for reply in (*REPLIES.values(), [b"begun", b"x", 1], [b"again", 1], [b"taken"], b"\xff", [b"created", 1, 2]):
+        make_look_due(real)
+        with monkeypatch.context() as patch, contextlib.suppress(BrokerUnavailable, LeaseLost, BrokerError):
+            spoil(patch, script, reply)
+            act(calls, claimed, right)
+    make_look_due(real)
+    spoil(monkeypatch, script, {"no": "reply"})
+    with pytest.raises(BrokerUnavailable, match="does not fit"):
+        act(calls, claimed, right)
+
+
+def test_at_maxmemory_no_call_is_started_and_those_that_run_come_to_their_end(
+    start_redis: StartRedis, namespace: str
+) -> None:
+    server = start_redis()
+    full = RedisHarness(server.url, namespace)
+    try:
+        worker, calls, _, right = started(full)
+        server.cli("CONFIG", "SET", "maxmemory", 1)
+        with pytest.raises(BrokerUnavailable, match=r"OutOfMemory|OOM"):
+            calls.start(new_call("other"))
+        assert calls.signal("c", "go", "[1]", token="t") is Told.TOLD
+        assert take(calls, right) == TakenSignal("[1]")
+        calls.record_step(right, done("a"))
+        assert calls.keep([Running(right)])[0].holds
+        calls.cancel("c")
+        calls.end_pass(right, FOR_EVER, must_leave=True)
+        again = begun(calls, take_one(worker))
+        assert calls.end_pass(again.right, Finish(outcome=CallOutcome(state=CallState.CANCELLED))) == Ended()
+        server.cli("CONFIG", "SET", "maxmemory", 0)
+        make_look_due(full)
+        server.cli("CONFIG", "SET", "maxmemory", 1)
+        assert calls.look() == Looked(looked=1)
+    finally:
+        full.close()
+
+
+@pytest.mark.parametrize("key", ["call_status", "call_meta", "call_lease"])
+def test_a_key_of_the_wrong_type_is_an_error_and_no_outage(real: RedisHarness, key: str) -> None:
+    _, calls, claimed, right = started(real)
+    name = getattr(real.keys, key)("c")
+    real.client.delete(name)
+    real.client.lpush(name, "x")
+
+    def act() -> object:
+        return calls.begin_pass(claimed.tenure, "c") if key == "call_lease" else calls.record_step(right, done("a"))
+
+    with pytest.raises(BrokerError, match="WRONGTYPE") as raised:
+        act()
+    assert not isinstance(raised.value, BrokerUnavailable)
+
+
+def test_many_sleepers_that_are_due_at_once_come_back_in_bounded_calls_once_each(real: RedisHarness) -> None:
+    calls, worker = calls_of(real), real.worker()
+    names = [f"c{number}" for number in range(450)]
+    for name in names:
+        calls.start(new_call(name, delay_s=3600))
+    real.make_due()
+    for name in names[:50]:
+        lose_timer(real, name)
+    moved = [worker.promote().moved for _ in range(5)]
+    assert moved == [100, 100, 100, 100, 0]
+    assert timers(real) == {}
+    with real.client.pipeline() as pipe:
+        for name in names[:50]:
+            pipe.hset(real.keys.call_status(name), ".due", "1")
+        pipe.execute()
+    make_look_due(real, *names[:50])
+    assert calls.look() == Looked(looked=50, woken=50)
+    assert real.length() + len(real.state().critical.entries) == len(names)
+
+
+def _entries_of(real: RedisHarness) -> Any:
+    return [dict(fields)[b"call_id"] for fields in real.state().critical.entries.values()]
+
+
+def test_two_that_look_at_once_wake_each_call_once(real: RedisHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both have read who is due before either looks after them."""
+    calls, other = calls_of(real), calls_of(real)
+    for name in ("a", "b"):
+        calls.start(new_call(name, delay_s=3600))
+        lose_timer(real, name)
+        real.client.hset(real.keys.call_status(name), ".due", "1")
+    make_look_due(real, "a", "b")
+    run = calls._run  # type: ignore[attr-defined]  # the moment between the two halves of a look
+
+    def late(name: str, *args: Any, **kwargs: Any) -> Any:
+        assert other.look() == Looked(looked=2, woken=2)
+        return run(name, *args, **kwargs)
+
+    monkeypatch.setattr(calls, "_run", late)
+    assert calls.look() == Looked()
+    assert sorted(_entries_of(real)) == [b"a", b"b"]
