@@ -207,9 +207,7 @@ class Passes:
         deliveries = self._rig.deliveries
         deliveries.ensure_groups()
         deliveries.join(identity("bench"), Pulse(slots=1))
-        self._worker = make_worker(
-            "bench", deliveries, self._rig.calls, clock=time.monotonic, wall=time.time, pause=time.sleep
-        )
+        self._worker = make_worker("bench", deliveries, self._rig.calls, clock=time.monotonic, pause=time.sleep)
         self._ids = itertools.count()
 
     def start(self) -> str:
