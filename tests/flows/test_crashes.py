@@ -157,7 +157,7 @@ def test_dying_once_anywhere_changes_nothing() -> None:
 def test_dying_twice_anywhere_changes_nothing() -> None:
     total = calls_of_one_run()
     for first in range(1, total + 1, 2):
-        for second in range(1, total + 1, 3):
+        for second in range(1, total + 1, 5):
             effects = Effects()
             world = World(ten_steps(effects))
             world.start("ten")

@@ -13,7 +13,7 @@ from stagedoor.core.journal import CallState
 from stagedoor.errors import Unavailable
 from tests.flows.support import Counted, Killed, World
 
-FLOWS = 150
+FLOWS = 100
 
 
 class Plain:
