@@ -1,15 +1,17 @@
-"""The renderer against plain ReportLab, against its own threads, against larger orders, and against its own past."""
+"""The renderer against plain ReportLab, its own threads, processes, larger orders, and its own past."""
 
 import gc
 import importlib.resources
 import io
 import os
+import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from time import perf_counter
-from typing import Any
+from time import perf_counter, process_time
+from typing import Any, Self
 from xml.sax.saxutils import escape
 
 import attrs
@@ -43,10 +45,14 @@ def measure(runs: int) -> list[Figure]:
             )
             for _ in range(runs)
         ]
-        threads = [(_alone(ticket, requests), _together(ticket, requests)) for _ in range(runs)]
+        cores = os.process_cpu_count() or 1
+        with _Processes(Path(folder), cores) as processes:
+            threads = [
+                (_taken(_alone, ticket, requests), _taken(_together, ticket, requests), processes.together())
+                for _ in range(runs)
+            ]
         linear = [_large(ticket, LARGE) / (10 * _large(ticket, LARGE // 10)) for _ in range(runs)]
         growth = _growth(ticket)
-    cores = os.process_cpu_count() or 1
     return [
         Figure(
             name="A5 ticket with logo, against plain Platypus", values=[old / new for old, new in pairs], at_least=8
@@ -54,8 +60,20 @@ def measure(runs: int) -> list[Figure]:
         Figure(name="A5 ticket with logo", values=[new / TICKETS * 1000 for _, new in pairs], unit="ms"),
         Figure(
             name=f"8 threads against 1, per core ({cores})",
-            values=[alone / together / cores for alone, together in threads],
+            values=[alone.seconds / together.seconds / cores for alone, together, _ in threads],
             at_least=0.925,
+        ),
+        Figure(
+            name=f"one process per core against 1 thread, per core ({cores}): what the machine itself gives",
+            values=[alone.seconds / apart / cores for alone, _, apart in threads],
+        ),
+        Figure(
+            name="8 threads against one process per core",
+            values=[apart / together.seconds for _, together, apart in threads],
+        ),
+        Figure(
+            name="processor time of a ticket in 1 thread against 8: what is lost to each other",
+            values=[alone.cpu_seconds / together.cpu_seconds for alone, together, _ in threads],
         ),
         Figure(name="500 positions against ten times 50", values=linear, at_most=1.15),
         Figure(name="resident set after 20,000 tickets, growth", values=[growth], unit="MB", at_most=8),
@@ -66,6 +84,22 @@ def _seconds(work: Callable[[], Any]) -> float:
     begin = perf_counter()
     work()
     return perf_counter() - begin
+
+
+@attrs.frozen
+class _Taken:
+    """How long something took, on the clock and of the processors."""
+
+    seconds: float
+    cpu_seconds: float
+
+
+def _taken(
+    work: Callable[[TicketPdf, Sequence[RenderRequest]], float], ticket: TicketPdf, requests: Sequence[RenderRequest]
+) -> _Taken:
+    begin = process_time()
+    seconds = work(ticket, requests)
+    return _Taken(seconds, process_time() - begin)
 
 
 def _request(number: int) -> RenderRequest:
@@ -134,6 +168,56 @@ def _together(ticket: TicketPdf, requests: Sequence[RenderRequest]) -> float:
     return _seconds(run)
 
 
+class _Processes:
+    """One warmed-up interpreter per core, each with its share of the same work, and no memory in common.
+
+    The control of the threads' figure: cores that share a cache, a clock that falls
+    under load and neighbours on the machine slow both down alike.
+    """
+
+    def __init__(self, folder: Path, count: int) -> None:
+        command = [sys.executable, "-m", "tests.bench.bench_render", str(folder), str(THREADS // count or 1)]
+        pipe = subprocess.PIPE
+        self._running = [subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) for _ in range(count)]
+
+    def __enter__(self) -> Self:
+        self._hear()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._running:
+            process.communicate()
+
+    def together(self) -> float:
+        """Return how long they take for what eight threads do, all at once."""
+        return _seconds(self._work)
+
+    def _work(self) -> None:
+        for process in self._running:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        self._hear()
+
+    def _hear(self) -> None:
+        for process in self._running:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "done\n"
+
+
+def _serve(folder: Path, times: int) -> None:
+    """Draw the tickets so many times for each line that is read: what a process of `_Processes` does."""
+    ticket = TicketPdf(layouts=folder, layout="house")
+    ticket.warm_up()
+    requests = [_request(number) for number in range(TICKETS)]
+    print("done", flush=True)
+    for _ in sys.stdin:
+        for _ in range(times):
+            for request in requests:
+                ticket.render(request, probe.no_check)
+        print("done", flush=True)
+
+
 # -- size ---------------------------------------------------------------------
 
 
@@ -162,3 +246,7 @@ def _resident_mb() -> float:
     gc.collect()
     pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+if __name__ == "__main__":
+    _serve(Path(sys.argv[1]), int(sys.argv[2]))
