@@ -56,6 +56,7 @@ def flow_parts(
     settings: Settings,
     make_context: Callable[[Job, Any], Any],
     on_pass: OnPass = lambda *_: None,
+    is_stopping: Callable[[], bool] = lambda: False,
 ) -> FlowParts:
     """Return the parts of a worker that run these flows.
 
@@ -65,6 +66,7 @@ def flow_parts(
         settings: all of them.
         make_context: as for other handlers; its second argument is asked for `check` and `is_async` alone.
         on_pass: told of each pass.
+        is_stopping: whether the worker has been asked to stop; asked in handler threads.
     """
     rng = random.Random()
     keeper = Keeper(
@@ -87,6 +89,7 @@ def flow_parts(
             make_ctx=lambda check: make_context(job, _Asked(check)),
             limit=held.limit,
             lend=held.lend,
+            is_stopping=is_stopping,
         )
 
     return FlowParts(

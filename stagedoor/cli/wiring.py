@@ -149,7 +149,7 @@ async def serve_worker(equipment: Equipment, *, with_relay: bool = False, stop: 
     async with _signals(stop, settings.grace_s):
         try:
             with watched(equipment) as watch:
-                flows = _flows(equipment, deliveries, watch)
+                flows = _flows(equipment, deliveries, watch, stop)
                 code = await run_worker(
                     deliveries,
                     settings=WorkerSettings.of(settings),
@@ -192,7 +192,7 @@ def _companions(equipment: Equipment, outages: Outages, *, with_relay: bool) -> 
         yield make_relay(equipment.book.outbox, link, settings=settings, events=events, outages=outages).run
 
 
-def _flows(equipment: Equipment, deliveries: RedisDeliveries, watch: "Watch") -> FlowParts:
+def _flows(equipment: Equipment, deliveries: RedisDeliveries, watch: "Watch", stop: StopRequest) -> FlowParts:
     settings, link = equipment.settings, equipment.link
     return flow_parts(
         equipment.plugins.flows,
@@ -200,6 +200,7 @@ def _flows(equipment: Equipment, deliveries: RedisDeliveries, watch: "Watch") ->
         settings=settings,
         make_context=_shop(equipment, watch.rendered).make_context,
         on_pass=watch.passed,
+        is_stopping=lambda: stop.is_asked,
     )
 
 

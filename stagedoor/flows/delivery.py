@@ -63,6 +63,10 @@ def _limit_nothing(_seconds: float | None) -> None:
     """Watch nobody's time."""
 
 
+def _is_not_stopping() -> bool:
+    return False
+
+
 @attrs.frozen(kw_only=True)
 class Delivery:
     """One entry in a worker's hands.
@@ -74,6 +78,8 @@ class Delivery:
         make_ctx: makes the handler context; its argument is the check that this context has to ask.
         limit: what this thread runs now has so many seconds before its slot may be given up; None for no limit.
         lend: see `Lend`.
+        is_stopping: whether the worker has been asked to stop; then the call goes on elsewhere from its next
+            operation, instead of being torn from a step when the grace is over.
     """
 
     tenure: Callable[[], Tenure]
@@ -82,3 +88,4 @@ class Delivery:
     make_ctx: Callable[[Callable[[], None]], Any]
     limit: Callable[[float | None], None] = _limit_nothing
     lend: Lend = _lend_none
+    is_stopping: Callable[[], bool] = _is_not_stopping

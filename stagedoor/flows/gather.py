@@ -185,7 +185,7 @@ class _Crowd:
         run = self._run
         with self._changed:
             is_over = self.failed or self._error is not None or run.live.is_lost or run.is_closed
-            if is_over or not self._todo or run.interruption() is not None:
+            if is_over or not self._todo or run.interruption() is not None or run.delivery.is_stopping():
                 return None
             self._busy += 1
             return self._todo.pop()

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import attrs
 
 from stagedoor.broker.calls import Calls, SignalReply
-from stagedoor.core.journal import Journal, Kind, Sleep, Step, StepState, StepWrite, Wait
+from stagedoor.core.journal import GoOn, Journal, Kind, Sleep, Step, StepState, StepWrite, Wait
 from stagedoor.errors import (
     Abort,
     CallCancelled,
@@ -56,7 +56,7 @@ class Kit:
 class Suspended:
     """The call has to wait: how the pass ends, and a change of a step that is written with it."""
 
-    ending: Sleep | Wait
+    ending: Sleep | Wait | GoOn
     what: str
     write: StepWrite | None = None
 
@@ -139,9 +139,12 @@ class Run:
         Raises:
             CallCancelled: somebody has asked for its end.
             CallTimeout: its time is over.
+            Suspend: this worker stops, and another one goes on.
         """
         why = self.interruption()
         if why is None:
+            if self.delivery.is_stopping():
+                self.suspend_with(GoOn(), what="another worker, for this one stops")
             return
         self.interrupted = why
         if why is CallCancelled:
@@ -218,7 +221,7 @@ class Run:
         assert until is not None, "it was given a time"
         self.suspend_with(Sleep(until=until, waiting_for=waiting_for), what=waiting_for, write=write)
 
-    def suspend_with(self, ending: Sleep | Wait, *, what: str, write: StepWrite | None = None) -> NoReturn:
+    def suspend_with(self, ending: Sleep | Wait | GoOn, *, what: str, write: StepWrite | None = None) -> NoReturn:
         """Stop the run with this ending, unless recorded operations have not been made yet."""
         try:
             if not self.is_past_outcome:

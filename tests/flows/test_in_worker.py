@@ -50,15 +50,16 @@ async def living(
     broker = broker or FakeBroker()
     specs = {spec.name: spec for spec in map(flow_of, flows) if spec is not None}
     deliveries = FakeDeliveries(broker, settings=DeliverySettings(wanted_name=name))
-    made = Settings.load({}, settings)
+    made, stop = Settings.load({}, settings), StopRequest()
     parts = flow_parts(
         specs,
         FakeCalls(broker, owner=deliveries),
         settings=made,
         make_context=lambda _job, asked: asked,
         on_pass=lambda *_told: None,
+        is_stopping=lambda: stop.is_asked,
     )
-    recorder, stop = Recorder(), StopRequest()
+    recorder = Recorder()
 
     async def run() -> None:
         await run_worker(
@@ -157,6 +158,38 @@ async def test_a_stop_gives_back_a_pass_and_another_worker_ends_the_call() -> No
         assert second.calls.show("c1") == shown
     assert shown is not None
     assert shown.state is CallState.DONE
+
+
+@pytest.mark.parametrize("verb", ["step", "gather"])
+async def test_a_stop_lets_the_step_end_and_hands_the_rest_on_so_that_nothing_runs_twice(verb: str) -> None:
+    let_go, inside = threading.Event(), threading.Event()
+    ran: list[int] = []
+
+    def slow(number: int) -> int:
+        ran.append(number)
+        if number == 1:
+            inside.set()
+            assert let_go.wait(LIMIT_S)
+        return number
+
+    @stagedoor.flow("f")
+    def f(call: stagedoor.Call) -> list[int]:
+        if verb == "step":
+            return [call.step(f"s{number}", slow, number) for number in range(5)]
+        return call.gather("g", range(5), slow, limit=1)
+
+    broker = FakeBroker()
+    async with living(f, broker=broker) as first:
+        first.calls.start(NewCall(call_id="c1", flow="f"))
+        await eventually(inside.is_set)
+        first.stop.ask("in order")
+        let_go.set()
+        async with living(f, broker=broker, name="v") as second:
+            assert await second.ended("c1") == ["[0,1,2,3,4]"]
+            shown = second.calls.show("c1")
+    assert ran == [0, 1, 2, 3, 4]
+    assert shown is not None
+    assert shown.epoch == 2, "the first worker did not go on with steps after it was asked to stop"
 
 
 async def test_an_ordinary_sleep_ends_by_itself() -> None:
