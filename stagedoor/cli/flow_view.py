@@ -192,6 +192,6 @@ def _lines(found: list[CallLine], now: float) -> Any:
             safe(line.flow, "dim"),
             Text(line.state.value, style=STYLES[line.state]),
             Text(span(max(0.0, now - line.created_at)), style="dim"),
-            safe(waits + due),
+            safe(printable(waits, 80) + due),
         )
     return made
