@@ -94,7 +94,7 @@ def reissue(settings: Settings, order_id: int, *, as_json: bool) -> None:
         order_show.tell_change(book.reissue(order_id), "to be issued again", as_json=as_json)
 
 
-@_in_group("change", "Change positions of an order, all of it at once; its tickets are made again.")
+@_in_group("change", "Change positions of an order, all of it at once; tickets that show it are made again.")
 @ORDER_ID
 @click.option("--rename", "renames", metavar="POS=NAME", multiple=True, help="Another holder.")
 @click.option("--reseat", "reseats", metavar="POS=ZONE/ROW/NUMBER", multiple=True, help="Another seat; - for none.")
