@@ -163,8 +163,9 @@ def test_a_worker_waits_for_a_redis_that_is_away_and_goes_on_when_it_is_there(
     assert worker.said().count("Redis cannot be used") == 1
     # Worker and relay meet the same outage: it is told once.
     server.kill()
+    book.place(NACHTMUSIK)
     worker.wait_for("Redis cannot be used", count=2)
-    time.sleep(1.2)  # whoever tells of it for itself does so after a second of failing
+    time.sleep(2.5)  # whoever tells of it for itself does so at its next try after a second of failing
     server.start()
     worker.wait_for("Redis is back", count=2)
     worker.signal(signal.SIGTERM)
