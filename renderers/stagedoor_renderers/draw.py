@@ -15,9 +15,9 @@ from stagedoor_renderers.kit import text as pipeline
 from stagedoor_renderers.kit.faces import Faces, Weight
 from stagedoor_renderers.kit.pen import Color, Pen, number
 from stagedoor_renderers.kit.qr import QrTooSmall, qr_code
-from stagedoor_renderers.kit.scripts import has_right_to_left, is_neutral
+from stagedoor_renderers.kit.scripts import has_right_to_left
 from stagedoor_renderers.kit.sheet import MM, Sheet
-from stagedoor_renderers.kit.typeset import Block, Line, Typesetter, rejoined
+from stagedoor_renderers.kit.typeset import Block, Line, Typesetter, from_the_right, rejoined
 from stagedoor_renderers.telling import clean
 
 _NAMED_CODES = 8
@@ -456,15 +456,10 @@ class Press:
         align = self._side(style.align)
         indents = _indents(block.lines, width * MM, align=align, spaced=spaced)
         for line, indent in zip(block.lines, indents, strict=True):
-            shown = self._setter.show(style.weight, self._directed(line), block.size)
+            directed = from_the_right(line) if self._from_right else line
+            shown = self._setter.show(style.weight, directed, block.size)
             self._sheet.text(x * MM + indent, baseline, shown, color=color, tracking=spaced)
             baseline -= block.size * style.leading
-
-    def _directed(self, line: Line) -> Line:
-        """Return *line* as its language reads it: figures and signs alone have no direction of their own."""
-        if self._from_right and not line.right_to_left and is_neutral(line.text):
-            return attrs.evolve(line, right_to_left=True)
-        return line
 
     def _side(self, align: str) -> str:
         """Return the side that *align* means in the language of this sheet."""

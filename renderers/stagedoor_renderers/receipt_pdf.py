@@ -10,7 +10,9 @@ from stagedoor_renderers import probe
 from stagedoor_renderers.draw import prepared
 from stagedoor_renderers.fields import SEPARATOR, Teller
 from stagedoor_renderers.kit.faces import Weight
+from stagedoor_renderers.kit.scripts import has_right_to_left
 from stagedoor_renderers.kit.sheet import MM, Color, Sheet
+from stagedoor_renderers.kit.typeset import from_the_right
 from stagedoor_renderers.limits import checked
 from stagedoor_renderers.stock import Stock, load_stock
 
@@ -195,7 +197,8 @@ class _Receipt:
     # -- lines ----------------------------------------------------------------
 
     def _label(self, words: str, x: float, y: float, *, align: str = "left") -> None:
-        self._put(words.upper(), x, y, size=6.5, color=_MUTED, tracking=80, align=align)
+        tracking = 0.0 if has_right_to_left(words) else 80.0  # letters that are joined stay so
+        self._put(words.upper(), x, y, size=6.5, color=_MUTED, tracking=tracking, align=align)
 
     def _put(
         self,
@@ -216,6 +219,10 @@ class _Receipt:
         room = (width or _RIGHT - x) * MM
         block = self._setter.fit(weight, words, size=size, floor=floor, width=room, tracking=tracking)
         line = block.lines[0]
+        if self._teller.language.is_from_right:
+            # All of the page as in a mirror, but for the words.
+            line = from_the_right(line)
+            x, align = _LEFT + _RIGHT - x - room / MM, "left" if align == "right" else "right"
         left = x * MM + (room - line.width if align == "right" else 0.0)
         baseline = (_HEIGHT - y) * MM - self._faces[weight].cap_height / 1000 * size
         shown = self._setter.show(weight, line, block.size)

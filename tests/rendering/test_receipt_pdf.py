@@ -2,10 +2,13 @@
 
 import pytest
 
+from stagedoor.errors import InvalidRequest
 from stagedoor.order import TaxLine
+from stagedoor.rendering.api import RenderRequest
+from stagedoor.rendering.view import request_for
 from stagedoor_renderers.receipt_pdf import ReceiptPdf
-from tests.rendering.orders import no_check, position, request, whole
-from tests.rendering.reading import fonts_of, glyph_boxes, page_count, text_of
+from tests.rendering.orders import no_check, order, position, request, whole
+from tests.rendering.reading import edges_of, fonts_of, glyph_boxes, lines_of, page_count, text_of
 from tests.rendering.test_layouts import LONG
 
 
@@ -77,3 +80,18 @@ def test_what_cannot_be_drawn_is_noted(receipt: ReceiptPdf) -> None:
     assert receipt.notes(request()) == ()
     (note,) = receipt.notes(request(position(holder="🎉")))
     assert "U+1F389" in note
+
+
+def test_a_receipt_in_hebrew_is_mirrored(receipt: ReceiptPdf) -> None:
+    made = receipt.render(RenderRequest(order=order(position(), currency="ILS"), locale="he-IL"), no_check)
+    edges = edges_of(made)
+    assert edges["פריט"][1] == pytest.approx(190, abs=1)
+    assert edges["סכום"][0] == pytest.approx(24, abs=1)
+    assert "45.00\xa0₪" in lines_of(made)
+
+
+def test_a_receipt_of_one_position_of_a_narrowed_order_is_refused(receipt: ReceiptPdf) -> None:
+    """Its sums would be those of what the position sees."""
+    whole = order(position(1), position(2))
+    with pytest.raises(InvalidRequest, match="position: a receipt is of the whole order"):
+        receipt.render(request_for(whole, whole.positions[0]), no_check)

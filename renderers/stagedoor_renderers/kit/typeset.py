@@ -285,6 +285,13 @@ def _takes(face: Face, text: str, size: float, *, width: float, at_blanks: bool,
     return len(break_lines(face, text, size, width=width, at_blanks=at_blanks, limit=count + 1)) <= count
 
 
+def from_the_right(line: Line) -> Line:
+    """Return *line* as a language that is read from the right has it: its figures and signs run that way too."""
+    if not line.right_to_left and scripts.is_neutral(line.text):
+        return attrs.evolve(line, right_to_left=True)
+    return line
+
+
 # -- showing ------------------------------------------------------------------
 
 
