@@ -70,35 +70,37 @@ def flow_parts(
     """
     rng = random.Random()
     keeper = Keeper(
-        calls,
-        clock=time.monotonic,
-        renew_every_s=settings.flow_lease_s / 3,
-        grace_s=settings.grace_s,
-        rng=rng,
+        calls, clock=time.monotonic, renew_every_s=settings.flow_lease_s / 3, grace_s=settings.grace_s, rng=rng
     )
     defaults = Policy(attempts=settings.max_attempts, base=settings.backoff_base_s, cap=settings.backoff_cap_s)
     engine = Engine(calls, keeper=keeper, defaults=defaults, rng=rng, on_pass=on_pass)
 
-    def delivery_of(job: Job, held: HeldDelivery) -> Any:
+    def make(job: Job, held: HeldDelivery) -> Any:
         if job.kind not in flows:
             return make_context(job, held)
-        return Delivery(
-            tenure=lambda: held.tenure,
-            is_ours=lambda: not held.lost,
-            check=held.check_tenure,
-            make_ctx=lambda check: make_context(job, _Asked(check)),
-            limit=held.limit,
-            lend=held.lend,
-            is_stopping=is_stopping,
-        )
+        return _delivery(held, lambda check: make_context(job, _Asked(check)), is_stopping)
 
     return FlowParts(
         handlers={name: HandlerSpec(kind=name, function=_handler_of(engine, spec)) for name, spec in flows.items()},
-        make_context=delivery_of,
+        make_context=make,
         chores=(
             Chore(name="flow_keep", every_s=KEEP_EVERY_S, once=keeper.keep_once),
             Chore(name="flow_look", every_s=LOOK_EVERY_S, once=keeper.look_once),
         ),
+    )
+
+
+def _delivery(
+    held: HeldDelivery, make_ctx: Callable[[Callable[[], None]], Any], is_stopping: Callable[[], bool]
+) -> Delivery:
+    return Delivery(
+        tenure=lambda: held.tenure,
+        is_ours=lambda: not held.lost,
+        check=held.check_tenure,
+        make_ctx=make_ctx,
+        limit=held.limit,
+        lend=held.lend,
+        is_stopping=is_stopping,
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from stagedoor.broker.calls import Calls, NewCall, Told
+from stagedoor.broker.calls import Calls, NewCall, Started, Told
 from stagedoor.core.flow import FlowSpec, flow_of
 from stagedoor.core.journal import CallState, is_call_id, is_key
 from stagedoor.errors import FlowMisused
@@ -95,19 +95,21 @@ def start(
 
     **Durability**: the call will run when this returns. Safe to repeat with the same *call_id*.
     """
-    name = _name_of(flow)
     wanted = NewCall(
         call_id=new_call_id() if call_id is None else _checked_id(call_id),
-        flow=name,
+        flow=_name_of(flow),
         metadata=_checked_metadata(metadata or {}),
         delay_s=_checked_delay(delay_s),
         request_id=_checked_label("request_id", request_id),
         trace=_checked_label("trace", trace),
     )
-    started = calls.start(wanted)
-    if started.flow != name:
+    return _started(calls.start(wanted), wanted)
+
+
+def _started(started: Started, wanted: NewCall) -> Handle:
+    if started.flow != wanted.flow:
         raise FlowMisused(
-            f"{wanted.call_id!r} is a call of the flow {started.flow!r}, not of {name!r}; take another id"
+            f"{wanted.call_id!r} is a call of the flow {started.flow!r}, not of {wanted.flow!r}; take another id"
         )
     return Handle(wanted.call_id, started.created, started.state)
 
