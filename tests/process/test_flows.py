@@ -4,6 +4,7 @@ import json
 import os
 import random
 import signal
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,9 @@ pytestmark = [pytest.mark.process, pytest.mark.redis]
 
 KILLS = 8
 CALLS = 3
+SLEEPERS = int(os.environ.get("STAGEDOOR_TEST_SLEEPERS", "1000"))
+MOST_PROMOTED = 100
+"""Members that one call of the promoting script moves."""
 SOON = {**QUICK, "sweep_every_s": "0.2", "liveness_ttl_s": "1", "beat_every_s": "0.2"}
 
 
@@ -152,6 +156,31 @@ def test_a_flow_that_sleeps_keeps_no_worker_and_wakes_in_the_next_one(theatre: T
     assert due_at is not None
     assert journal.ended_at >= due_at
     assert [(run["key"], run["worker"]) for run in runs_of(theatre, "c")] == [("before", "a"), ("after", "b")]
+
+
+def wait_counted(calls: Calls, wanted: int, *states: CallState) -> None:
+    """Wait until so many calls are in these states; gives up only when none has come for long."""
+    while (count := sum(calls.counts()[state] for state in states)) < wanted:
+        wait_until(lambda count=count: sum(calls.counts()[state] for state in states) != count)  # type: ignore[misc]  # a lambda's default
+
+
+def test_sleepers_that_are_all_due_at_once_wake_in_batches_and_once_each(theatre: Theatre, calls: Calls) -> None:
+    until = str(time.time() + 3 + SLEEPERS / 1000)
+    for number in range(SLEEPERS):
+        start(calls, "nap", call_id=f"c{number}", metadata={"until": until})
+    first = theatre.start("a", **SOON)
+    wait_counted(calls, SLEEPERS, CallState.SLEEPING, CallState.DONE)
+    first.send(signal.SIGTERM)
+    assert first.wait_exit() == 0
+    # On a quiet machine nobody is there when they are due.
+    wait_until(lambda: time.time() > float(until))
+    second = theatre.start("b", **SOON)
+    wait_counted(calls, SLEEPERS, CallState.DONE)
+    woken = Counter(run["call"] for run in theatre.runs("run") if run["key"] == "after")
+    assert (len(woken), max(woken.values())) == (SLEEPERS, 1)
+    batches = [event["count"] for worker in (first, second) for event in worker.of("jobs_promoted")]
+    assert max(batches, default=0) <= MOST_PROMOTED
+    assert {shown(calls, f"c{number}").epoch for number in range(SLEEPERS)} <= {1, 2}, "one pass to sleep, one to wake"
 
 
 def test_a_redis_that_ends_and_comes_back_under_flows_ends_none_of_them(

@@ -41,6 +41,9 @@ class Flows:
         os.write(self._runs, (json.dumps(line) + "\n").encode())
         return attempt
 
+    def _noted(self, call: Any, key: str) -> None:
+        self._note("run", call, key)
+
     def _once(self, call: Any, key: str, value: Any) -> Any:
         self._note("run", call, key)
         time.sleep(random.uniform(0, 0.01))
@@ -80,7 +83,8 @@ class Flows:
         self._note("let go", call, "held")
 
     def _nap(self, call: stagedoor.Call) -> str:
-        call.step("before", lambda: self._once(call, "before", None))
-        call.sleep("nap", float(call.metadata["seconds"]))
-        call.step("after", lambda: self._once(call, "after", None))
+        call.step("before", lambda: self._noted(call, "before"))
+        until = float(call.metadata.get("until", 0))
+        call.sleep("nap", max(0.0, until - time.time()) or float(call.metadata.get("seconds", 0)))
+        call.step("after", lambda: self._noted(call, "after"))
         return "rested"
