@@ -14,7 +14,7 @@ import pytest
 
 from stagedoor.broker.calls import Calls
 from stagedoor.core.history_data import data_of
-from stagedoor.core.journal import CallState, Journal, Kind
+from stagedoor.core.journal import CallState, Journal, Kind, StepState
 from stagedoor.flows import open_calls, send_signal, start
 from tests.process.programs.flows import KEYS, RESULT
 from tests.process.support import QUICK, Theatre, frozen, wait_until
@@ -116,6 +116,26 @@ def test_a_worker_frozen_in_a_step_until_another_has_finished_changes_nothing(th
     after = shown(calls, "c")
     assert (after.status, after.meta) == (before.status, before.meta)
     assert [run["worker"] for run in runs_of(theatre, "c")] == ["b"], "the thawed one went no further"
+
+
+def test_a_worker_frozen_in_a_step_writes_nothing_while_another_runs_that_step(theatre: Theatre, calls: Calls) -> None:
+    first = theatre.start("a", **SOON)
+    start(calls, "hold", call_id="c")
+    theatre.wait_runs("held", 1)
+    with frozen(first.pid):
+        theatre.start("b", **SOON)
+        theatre.wait_runs("held", 2)
+    (theatre.folder / "open-a").touch()
+    theatre.wait_runs("let go", 1)
+    first.send(signal.SIGTERM)
+    assert first.wait_exit() == 0
+    journal = shown(calls, "c")
+    assert journal.state is CallState.RUNNING
+    held = journal.step("held")
+    assert held is None or (held.state, held.epoch) == (StepState.RUNNING, journal.epoch)
+    theatre.open()
+    wait_done(calls, "c")
+    assert [run["worker"] for run in runs_of(theatre, "c")] == ["b"]
 
 
 def test_sigterm_in_a_step_lets_the_pass_end_and_a_second_time_hands_the_call_on(

@@ -78,7 +78,8 @@ class Flows:
 
     def _until_open(self, call: Any) -> None:
         self._note("held", call, "held")
-        while not (self._folder / "open").exists():
+        gates = (self._folder / "open", self._folder / f"open-{self._worker}")
+        while not any(gate.exists() for gate in gates):
             time.sleep(0.005)
         self._note("let go", call, "held")
 
