@@ -284,6 +284,20 @@ def test_nothing_of_a_call_drives_the_terminal(failed: World, capsys: Captured) 
     assert "\x1b" not in out
 
 
+def test_what_a_journal_holds_is_escaped_wherever_it_is_shown(capsys: Captured) -> None:
+    odd = "a\x1b[2J\u2028\u202eb"
+    steps = [
+        step(odd, StepState.FAILED, place=1, attempts=1, error=odd),
+        step("paid", StepState.WAITING, Kind.SIGNAL, place=2, more={"signal": odd}),
+        step(f"{odd}/0", StepState.RETRY, Kind.ITEM, attempts=1, error=odd),
+    ]
+    status = {".flow": odd, ".state": "waiting", ".created": "1", ".for": odd, ".outcome": "failed", ".error": odd}
+    meta = {f"m:{odd}": odd, f"s:{odd}:1": f'"{odd}"', "result": odd}
+    out = "".join(_lines(Journal("c1", status | dict(steps), meta), 10.0, capsys))
+    assert out.isprintable()
+    assert out.count("a\\x1b[2J\\u2028\\u202eb") >= 10
+
+
 def _lines(journal: Journal, now: float, capsys: Captured) -> list[str]:
     show(*screen_of(journal, now=now))
     return [re.sub(" +", " ", line).strip() for line in capsys.readouterr().out.splitlines()]
@@ -336,6 +350,12 @@ def test_a_long_history_is_shown_from_both_ends(capsys: Captured) -> None:
     assert "… 940 more" in lines
     assert {"10 ✓ s10", "951 ✓ s951", "1000 ✓ s1000"} <= set(lines)
     assert not {"11 ✓ s11", "950 ✓ s950"} & set(lines)
+
+
+def test_what_waits_for_a_worker_by_now_needs_no_signal(capsys: Captured) -> None:
+    status = {".flow": "f", ".state": "waiting", ".created": "1000", ".queued": "2:1-0", ".for": "a worker"}
+    key, text = step("paid", StepState.WAITING, Kind.SIGNAL, place=1, more={"signal": "paid"})
+    assert not any("next:" in line for line in _lines(Journal("c1", status | {key: text}, {}), 10.0, capsys))
 
 
 def test_a_screen_fits_eighty_columns(failed: World) -> None:
