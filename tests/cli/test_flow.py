@@ -12,12 +12,14 @@ import pytest
 from rich.console import Console
 
 import stagedoor
+from stagedoor.broker.call_texts import CallSettings
 from stagedoor.cli import flow_view
 from stagedoor.cli.app import run
 from stagedoor.cli.flow_show import screen_of
 from stagedoor.cli.output import show
 from stagedoor.core.journal import MAX_CALL_BYTES, MAX_VALUE_BYTES, CallState, Journal, Kind, Step, StepState, step_text
 from stagedoor.errors import Permanent
+from stagedoor.testing.fake_calls import FakeCalls
 from tests.flows.support import World
 
 type Captured = pytest.CaptureFixture[str]
@@ -275,6 +277,32 @@ def test_the_json_object_has_exactly_its_keys(failed: World, capsys: Captured) -
     assert [(place["place"], place["key"]) for place in data["places"]] == [
         (0, "greet"), (1, "name"), (2, "grace"), (3, "print"),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_what_is_told_to_a_call_that_has_ended_is_said_with_exit_code_1(
+    failed: World, capsys: Captured, *, as_json: bool
+) -> None:
+    tellings = [
+        flow_view.signal(failed.outside, "c1", "go", "null", as_json=as_json),
+        flow_view.cancel(failed.outside, "c1", as_json=as_json),
+        flow_view.resume(failed.outside, "c1", as_json=as_json),
+    ]
+    lines = capsys.readouterr().out.splitlines()
+    assert tellings == [1, 1, 1]
+    for line in lines:
+        if as_json:
+            assert json.loads(line) == {"id": "c1", "told": False, "problem": "ended"}
+        else:
+            assert line == "c1: its end is decided, and nothing changes it any more"
+
+
+def test_a_full_mailbox_says_so(capsys: Captured) -> None:
+    world = World(greet)
+    world.start("greet")
+    calls = FakeCalls(world.broker, settings=CallSettings(most_signals=1))
+    assert [flow_view.signal(calls, "c1", "go", "null", as_json=False) for _ in range(2)] == [0, 1]
+    assert capsys.readouterr().out.splitlines()[1].startswith("c1: its mailbox is full")
 
 
 def test_nothing_of_a_call_drives_the_terminal(failed: World, capsys: Captured) -> None:
