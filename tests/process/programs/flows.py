@@ -4,7 +4,6 @@ import json
 import os
 import random
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,6 @@ class Flows:
         self._folder = folder
         self._worker = worker
         self._runs = os.open(folder / "runs", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        self._begun: Counter[tuple[str, str, int]] = Counter()
 
     def specs(self, names: list[str]) -> Mapping[str, FlowSpec]:
         """Return the flows of these names."""
@@ -37,11 +35,10 @@ class Flows:
 
     def _note(self, what: str, call: Any, key: str) -> int:
         """Leave a line; return which attempt it is."""
-        seen, epoch = call._run.journal.step(key), call._run.live.right.epoch
-        # The journal is as the pass has read it; what is due again at once is tried again within the pass.
-        if what == "run":
-            self._begun[call.id, key, epoch] += 1
-        attempt = (0 if seen is None else seen.attempts) + max(1, self._begun[call.id, key, epoch])
+        live = call._run.live
+        # Not from the journal, which is as the pass has read it: what is due again at once is tried again within it.
+        seen = next(step.unit.seen for step in live.running_steps() if step.unit.key == key)
+        epoch, attempt = live.right.epoch, 1 if seen is None else seen.attempts + 1
         line = {"what": what, "call": call.id, "key": key, "epoch": epoch, "attempt": attempt, "worker": self._worker}
         os.write(self._runs, (json.dumps(line) + "\n").encode())
         return attempt
