@@ -2,12 +2,10 @@
 
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from stagedoor.cli.log_line import Line
 from stagedoor.cli.text import printable, span, text_of
-
-if TYPE_CHECKING:
-    from stagedoor.cli.logs import Line
 
 _RESET, _DIM, _BOLD = "\x1b[0m", "\x1b[2m", "\x1b[1m"
 _COLOURS = {"debug": _DIM, "info": "", "warning": "\x1b[33m", "error": "\x1b[31m"}
@@ -37,7 +35,7 @@ class TextLines:
         self._has_colour = has_colour
         self._redis_url = redis_url
 
-    def __call__(self, line: "Line") -> str:
+    def __call__(self, line: Line) -> str:
         """Return the text of one line."""
         fields = dict(line.fields)
         colour, mark = _COLOURS.get(line.level, ""), _MARKS.get(line.level, " ")

@@ -18,12 +18,12 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, TextIO
 
-import attrs
 import structlog
 
+from stagedoor.cli.log_line import Line, LineMaker
 from stagedoor.cli.log_text import TextLines
 from stagedoor.cli.text import printable, text_of
 from stagedoor.events import Event, EventStream
@@ -39,19 +39,6 @@ MOST_WAITING = 20_000
 FLUSH_S = 1.0
 LONGEST_VALUE = 500
 LONGEST_TRACEBACK = 20_000
-
-
-@attrs.frozen(kw_only=True)
-class Line:
-    """One thing to tell, before it is text; *at* is Unix seconds."""
-
-    at: float
-    level: str
-    name: str
-    fields: Mapping[str, Any]
-
-
-type LineMaker = Callable[[Line], str]
 
 
 def json_line(line: Line) -> str:

@@ -11,7 +11,8 @@ import pytest
 
 from stagedoor import events as all_events
 from stagedoor.cli.log_text import _SENTENCES, TextLines
-from stagedoor.cli.logs import Line, LineWriter, Logs, json_line
+from stagedoor.cli.log_line import Line
+from stagedoor.cli.logs import LineWriter, Logs, json_line
 from stagedoor.events import (
     BrokerDown,
     DeliverySettled,

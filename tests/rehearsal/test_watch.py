@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from stagedoor.cli.logs import Line, json_line
+from stagedoor.cli.log_line import Line
+from stagedoor.cli.logs import json_line
 from stagedoor.events import DeliverySettled, DeliveryStarted, Event, WorkerStarted
 from stagedoor.rehearsal.watch import FULFIL, Settled, Started, Watch
 
