@@ -10,8 +10,8 @@ import attrs
 import pytest
 
 from stagedoor import events as all_events
-from stagedoor.cli.log_text import _SENTENCES, TextLines
 from stagedoor.cli.log_line import Line
+from stagedoor.cli.log_text import _SENTENCES, TextLines
 from stagedoor.cli.logs import LineWriter, Logs, json_line
 from stagedoor.events import (
     BrokerDown,
