@@ -112,6 +112,46 @@ def test_a_key_of_the_wrong_type_is_an_error_and_no_outage(real: RedisHarness, k
     assert not isinstance(raised.value, BrokerUnavailable)
 
 
+def _spoil_status(real: RedisHarness) -> None:
+    real.client.delete(real.keys.call_status("spoilt"))
+    real.client.set(real.keys.call_status("spoilt"), "x")
+
+
+def _spoil_state(real: RedisHarness) -> None:
+    real.client.hset(real.keys.call_status("spoilt"), ".state", "no state that there is")
+
+
+def _spoil_lease(real: RedisHarness) -> None:
+    real.client.hset(real.keys.call_status("spoilt"), ".state", "running")
+    real.client.lpush(real.keys.call_lease("spoilt"), "x")
+
+
+SPOILS = [_spoil_status, _spoil_state, _spoil_lease]
+
+
+@pytest.mark.parametrize("spoil_call", SPOILS)
+def test_one_spoilt_call_keeps_nobody_from_being_looked_after(
+    real: RedisHarness, spoil_call: Callable[[RedisHarness], None]
+) -> None:
+    calls = calls_of(real)
+    calls.start(new_call("spoilt"))
+    calls.start(new_call("sleeper", delay_s=3600))
+    lose_timer(real, "sleeper")
+    spoil_call(real)
+    make_look_due(real, "spoilt", "sleeper")
+    assert calls.look() == Looked(looked=2, timers=1)
+    assert calls.look() == Looked()
+
+
+def test_one_spoilt_call_takes_no_other_lease_with_it(real: RedisHarness) -> None:
+    _, calls, _, right = started(real)
+    _spoil_status(real)
+    real.client.delete(real.keys.call_lease("c"))
+    answers = calls.keep([Running(Pass("spoilt", 1, 0)), Running(right)])
+    assert [answer.holds for answer in answers] == [False, True]
+    assert real.client.exists(real.keys.call_lease("c"))
+
+
 def test_many_sleepers_that_are_due_at_once_come_back_in_bounded_calls_once_each(real: RedisHarness) -> None:
     calls, worker = calls_of(real), real.worker()
     names = [f"c{number}" for number in range(450)]

@@ -14,6 +14,8 @@
 -- ARGV[4…] ids of the calls
 -- Reply    {looked, woken, timers, forgotten}: how many were due, got an entry, got a timer, have expired
 -- Invariant: a call that is not running has what will run it, and one that runs has an entry; else it gets one.
+--        One whose keys are no call's (of another type, or in no state that there is) is let alone for an idle look,
+--        and keeps nobody from the others.
 -- Fence: each call's time in the index is looked at again here; whoever comes second finds a later one.
 -- Cost: O(calls · log calls).
 -- include: _fence.lua
@@ -52,34 +54,41 @@ local function next_look(call_id, status, lease, known)
   return due + look
 end
 
+-- Looks after one call that is due for it.
+local function look_after(call_id, status, lease, score)
+  local known = redis.call('HMGET', status, '.state', '.queued', '.entry', '.due')
+  local state = known[1]
+  if not state then
+    forget(call_id, score)
+  elseif HAS_ENDED[state] then
+    local left = redis.call('PTTL', status)
+    if left < 0 then
+      left = tonumber(ARGV[3])
+      redis.call('PEXPIRE', status, left)
+    end
+    index(KEYS[5], KEYS[6], call_id, state, state, now + left)
+  else
+    local again = next_look(call_id, status, lease, known)
+    if not again then
+      queue(KEYS[2], '2', status, call_id)
+      redis.call('HDEL', status, '.entry')
+      redis.call('HSET', status, '.state', 'waiting')
+      count.woken = count.woken + 1
+      index(KEYS[5], KEYS[6], call_id, state, 'waiting', now + look)
+    else
+      index(KEYS[5], KEYS[6], call_id, state, state, again)
+    end
+  end
+end
+
 for i = 4, #ARGV do
   local call_id, at = ARGV[i], 2 * i - 1
-  local status, lease = KEYS[at], KEYS[at + 1]
   local score = tonumber(redis.call('ZSCORE', KEYS[5], call_id) or '')
   if score and score <= now + 1 then
-    local known = redis.call('HMGET', status, '.state', '.queued', '.entry', '.due')
-    local state = known[1]
     count.looked = count.looked + 1
-    if not state then
-      forget(call_id, score)
-    elseif HAS_ENDED[state] then
-      local left = redis.call('PTTL', status)
-      if left < 0 then
-        left = tonumber(ARGV[3])
-        redis.call('PEXPIRE', status, left)
-      end
-      index(KEYS[5], KEYS[6], call_id, state, state, now + left)
-    else
-      local again = next_look(call_id, status, lease, known)
-      if not again then
-        queue(KEYS[2], '2', status, call_id)
-        redis.call('HDEL', status, '.entry')
-        redis.call('HSET', status, '.state', 'waiting')
-        count.woken = count.woken + 1
-        index(KEYS[5], KEYS[6], call_id, state, 'waiting', now + look)
-      else
-        index(KEYS[5], KEYS[6], call_id, state, state, again)
-      end
+    if not pcall(look_after, call_id, KEYS[at], KEYS[at + 1], score) then
+      local later = now + tonumber(ARGV[2]) + score - math.floor(score)
+      redis.call('ZADD', KEYS[5], string.format('%.4f', later), call_id)
     end
   end
 end
