@@ -992,7 +992,7 @@ REMOVALS: dict[str, Removal] = {
     "end: not before": Removal("end_pass", "if HAS_ENDED[next_state] then", "if true then", suspended_call_is_kept),
     "end: a misfit": Removal("end_pass", "'.entry', '.misfit'", "'.entry'", misfit_is_over),
     # Keeping.
-    "keep: the right": Removal("keep", "if may_write(status, epoch) then", "if true then", zombie_keeps),
+    "keep: the right": Removal("keep", "if not may_write(status, epoch) then return 'lost' end", "", zombie_keeps),
     "keep: the lease": Removal(
         "keep", "redis.call('SET', lease, (known[1] or '') .. ' ' .. epoch, 'PX', ARGV[1])", "", lease_is_renewed
     ),
@@ -1031,7 +1031,7 @@ REMOVALS: dict[str, Removal] = {
         waiting_call_is_looked_at,
     ),
     "look: ended": Removal("look", "elseif HAS_ENDED[state] then", "elseif false then", ended_call_is_looked_at),
-    "look: expired": Removal("look", "      forget(call_id, score)\n", "", expired_call_is_counted_off),
+    "look: expired": Removal("look", "    forget(call_id, score)\n", "", expired_call_is_counted_off),
     "look: its count": Removal("look", "if own == number then", "if false then", expired_call_is_counted_off),
     "look: its timer": Removal("look", "drop_timer(KEYS[3], KEYS[4], call_id)", "", expired_call_is_counted_off),
     "look: missed once": Removal(
