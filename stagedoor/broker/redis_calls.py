@@ -409,9 +409,21 @@ def _right(journal: Journal, epoch: int) -> Pass:
     return Pass(journal.call_id, epoch, int(journal.status.get(".wakes", "0")))
 
 
-def _journal(call_id: str, status: Sequence[bytes], meta: Sequence[bytes]) -> Journal:
-    halves = ((flat[::2], flat[1::2]) for flat in (status, meta))
-    return Journal(call_id, *(_text_pairs(zip(names, values, strict=True)) for names, values in halves))
+def _journal(call_id: str, status: bytes, meta: bytes) -> Journal:
+    return Journal(call_id, _whole(status), _whole(meta))
+
+
+def _whole(value: bytes) -> dict[str, str]:
+    """Return a hash that was read as one value; its layout is described in `_whole.lua`."""
+    line, newline, rest = value.partition(b"\n")
+    parts = []
+    at = 0
+    for length in map(int, line.split()):
+        parts.append(str(rest[at : at + length], "utf-8", "replace"))
+        at += length
+    if not newline or at != len(rest):
+        raise ValueError(f"{len(rest)} bytes of a call, {at} were announced")
+    return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
 def _text_pairs(pairs: Iterable[tuple[bytes, bytes]]) -> Mapping[str, str]:

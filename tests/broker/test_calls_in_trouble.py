@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from stagedoor.broker.calls import Calls, Ended, Looked, Pass, Running, TakenSignal, Told
+from stagedoor.broker.calls import Again, Calls, Ended, Looked, Pass, Running, TakenSignal, Told
+from stagedoor.broker.redis_calls import _whole
 from stagedoor.core.entry import Claimed
 from stagedoor.core.journal import CallOutcome, CallState, Finish, StepState, Wait
 from stagedoor.errors import BrokerError, BrokerUnavailable, LeaseLost
@@ -69,6 +70,40 @@ def test_a_reply_that_does_not_fit_is_a_call_that_nothing_is_known_of(
     spoil(monkeypatch, script, {"no": "reply"})
     with pytest.raises(BrokerUnavailable, match="does not fit"):
         act(calls, claimed, right)
+
+
+def test_names_and_values_of_any_bytes_are_read_as_they_are(real: RedisHarness) -> None:
+    """Both ways of reading a call whole give what its keys hold: separators, nothing, half characters, a lot."""
+    _, calls, claimed, _ = started(real)
+    odd: dict[bytes, bytes] = {
+        b"v:1 2\n3": b"",
+        b"v:": b"4 5\n",
+        b"v:\xc3": b"\xfc\x00\r\n",
+        "v:ü".encode(): "ü€𝄞".encode() * 9,
+        b"v:x": b"x" * 99,
+    }
+    for name, value in odd.items():
+        real.client.hset(real.keys.call_meta("c"), name, value)
+    real.client.hset(real.keys.call_status("c"), "a 1\n", 'done 1 {"kind":"step"}')
+
+    read = begun(calls, claimed)
+    assert read.journal == calls.show("c")
+    for name, value in odd.items():
+        assert read.journal.meta[name.decode("utf-8", "replace")] == value.decode("utf-8", "replace")
+    calls.wake("c")
+    again = calls.end_pass(read.right, FOR_EVER)
+    assert isinstance(again, Again)
+    assert again.journal == calls.show("c")
+    assert again.journal.meta == read.journal.meta
+
+
+def test_a_call_that_was_cut_anywhere_is_no_call() -> None:
+    value = b"6 7 1 0 3 4\n.statewaitingax yz1 2"
+    assert _whole(value) == {".state": "waiting", "a": "", "x y": "z1 2"}
+    assert _whole(b"\n") == {}
+    for end in range(len(value)):
+        with pytest.raises(ValueError):
+            _whole(value[:end])
 
 
 def test_at_maxmemory_no_call_is_started_and_those_that_run_come_to_their_end(

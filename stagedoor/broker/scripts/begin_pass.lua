@@ -22,8 +22,8 @@
 -- ARGV[8]  lease in ms
 -- ARGV[9]  look in ms, after which somebody should look at the call
 -- Reply    {'absent'} or {'taken'} or {'lost'} (the tenure has lapsed): nothing was written; or
---          {'begun', epoch, now in ms, status, meta}: both hashes as flat lists; or no pass begins and the entry is
---          acknowledged and deleted: {'busy'} (another pass runs, and looks again before it suspends),
+--          {'begun', epoch, now in ms, status, meta}: each hash as one value, see _whole.lua; or no pass begins and
+--          the entry is acknowledged and deleted: {'busy'} (another pass runs, and looks again before it suspends),
 --          {'ended'}, {'parked'}, {'unknown'}
 -- Invariant: a pass that runs has an entry of its own, pending or in the pool; epochs only grow.
 -- Fence: the record's incarnation, consumer and count on the pending list, and the lease: it is free; or was taken
@@ -32,6 +32,7 @@
 -- Cost: O(fields of the call), which are bounded by what a call may keep.
 -- include: _fence.lua
 -- include: _calls.lua
+-- include: _whole.lua
 local status, meta, lease = KEYS[9], KEYS[10], KEYS[11]
 local stream, entry, call_id = KEYS[tonumber(ARGV[4])], ARGV[5], ARGV[7]
 local place = ARGV[4] .. ':' .. entry
@@ -63,4 +64,4 @@ redis.call('HSET', status, '.state', 'running', '.epoch', epoch, '.entry', place
 redis.call('HDEL', status, '.queued', '.due', '.for')
 drop_timer(KEYS[5], KEYS[6], call_id)
 index(KEYS[7], KEYS[8], call_id, state, 'running', now + tonumber(ARGV[9]))
-return {'begun', epoch, now, redis.call('HGETALL', status), redis.call('HGETALL', meta)}
+return {'begun', epoch, now, whole(status), whole(meta)}

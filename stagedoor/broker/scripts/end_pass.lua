@@ -32,13 +32,15 @@
 -- ARGV[19] text of that step
 -- ARGV[20] '1' where it has a value; else that stays as it is
 -- ARGV[21] its value
--- Reply    {'ended'}; {'again', now in ms, status, meta}: the call was woken in the meantime, the pass goes on, and the
---          step was written; or the pass has not ended: {'lost'}, {'steps'}, {'bytes'}
+-- Reply    {'ended'}; {'again', now in ms, status, meta} (each hash as one value, see _whole.lua): the call was woken
+--          in the meantime, the pass goes on, and the step was written; or the pass has not ended: {'lost'},
+--          {'steps'}, {'bytes'}
 -- Invariant: a call that is not running has what will run it: an entry, a timer, or somebody who has to wake it.
 -- Fence: the call is running under this epoch; the step's first two words.
 -- Cost: O(log calls + log delayed); O(fields of the call) where it goes on.
 -- include: _fence.lua
 -- include: _calls.lua
+-- include: _whole.lua
 local status, meta, call_id, epoch, verb = KEYS[8], KEYS[9], ARGV[2], ARGV[3], ARGV[10]
 local most_bytes = tonumber(ARGV[9])
 if not may_write(status, epoch) then
@@ -55,7 +57,7 @@ local now = now_ms()
 local is_over = HAS_ENDED[verb] or verb == 'park'
 if not is_over and (redis.call('HGET', status, '.wakes') or '0') ~= ARGV[4] then
   if ARGV[5] ~= '1' then
-    return {'again', now, redis.call('HGETALL', status), redis.call('HGETALL', meta)}
+    return {'again', now, whole(status), whole(meta)}
   end
   verb = 'go'
 end
