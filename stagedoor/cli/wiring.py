@@ -36,7 +36,7 @@ from stagedoor.relay import Relay
 from stagedoor.rendering.pool import RenderPool
 from stagedoor.settings import Settings
 from stagedoor.weather import Outages, Weather
-from stagedoor.worker import ExitCode, StopRequest, WorkerSettings, run_worker
+from stagedoor.worker import ExitCode, Given, StopRequest, WorkerSettings, run_worker
 from stagedoor.worker.identity import current_identity, is_provably_gone
 from stagedoor.worker.lookout import Lookout
 from stagedoor.worker.stopping import watch_signals
@@ -151,18 +151,20 @@ async def serve_worker(equipment: Equipment, *, with_relay: bool = False, stop: 
             with watched(equipment) as watch:
                 flows = _flows(equipment, deliveries, watch, stop)
                 code = await run_worker(
-                    deliveries,
-                    settings=WorkerSettings.of(settings),
-                    identity=current_identity(),
-                    handlers={**equipment.plugins.handlers, **flows.handlers},
-                    make_context=flows.make_context,
-                    stop=stop,
-                    events=events,
+                    Given(
+                        deliveries=deliveries,
+                        settings=WorkerSettings.of(settings),
+                        identity=current_identity(),
+                        handlers={**equipment.plugins.handlers, **flows.handlers},
+                        make_context=flows.make_context,
+                        stop=stop,
+                        events=events,
+                        chores=flows.chores,
+                        vitals=watch.vitals,
+                        outages=outages,
+                    ),
                     check_server=link.check_server,
                     companions=tuple(_companions(equipment, outages, with_relay=with_relay)),
-                    chores=flows.chores,
-                    vitals=watch.vitals,
-                    outages=outages,
                 )
         finally:
             deliveries.close()

@@ -21,7 +21,7 @@ from stagedoor.core.job import Job
 from stagedoor.core.keys import Keys
 from stagedoor.events import EventStream
 from stagedoor.settings import Settings
-from stagedoor.worker import HeldDelivery, StopRequest, WorkerSettings, run_worker
+from stagedoor.worker import Given, HeldDelivery, StopRequest, WorkerSettings, run_worker
 from stagedoor.worker.identity import current_identity
 
 WORKER = "replay"
@@ -135,13 +135,15 @@ class Lives:
                 return
         with contextlib.closing(self._deliveries()) as deliveries, life.scope:
             await run_worker(
-                deliveries,
-                settings=WorkerSettings.of(self._settings),
-                identity=identity,
-                handlers={kind: self._watched(spec, life) for kind, spec in self._parts.handlers.items()},
-                make_context=lambda job, held: self._context(job, held, life),
-                stop=life.stop,
-                events=EventStream(),
+                Given(
+                    deliveries=deliveries,
+                    settings=WorkerSettings.of(self._settings),
+                    identity=identity,
+                    handlers={kind: self._watched(spec, life) for kind, spec in self._parts.handlers.items()},
+                    make_context=lambda job, held: self._context(job, held, life),
+                    stop=life.stop,
+                    events=EventStream(),
+                ),
             )
         self._buried.add(identity.incarnation)
 

@@ -1,6 +1,7 @@
 """Parts: the services of one worker, wired once; what they do together is the supervisor's."""
 
 import random
+import time
 from collections.abc import Mapping
 
 import attrs
@@ -54,7 +55,22 @@ class WorkerSettings:
 
 @attrs.frozen(kw_only=True)
 class Given:
-    """What a worker is made from; see `run_worker`."""
+    """What a worker is made from.
+
+    Args:
+        deliveries: the broker; nothing has been called on it yet.
+        settings: the worker's part of the settings.
+        identity: of this process, drawn anew at its start.
+        handlers: by kind.
+        make_context: makes a handler's second argument; runs where the handler runs.
+        stop: asked by signals, by a test, or by the worker itself.
+        events: where everything that happens is told.
+        chores: plain functions to be called now and then until the last handler has ended.
+        clocks: for tests.
+        rng: for jitter; for tests.
+        vitals: where the worker writes down how it is, for whoever asks from outside.
+        outages: what is told of Redis being away; shared with companions that call it, too.
+    """
 
     deliveries: Deliveries
     settings: WorkerSettings
@@ -63,11 +79,11 @@ class Given:
     make_context: MakeContext
     stop: StopRequest
     events: EventStream
-    clocks: Clocks
-    rng: random.Random
-    vitals: Vitals
-    chores: tuple[Chore, ...]
-    outages: Outages
+    chores: tuple[Chore, ...] = ()
+    clocks: Clocks = attrs.field(factory=lambda: Clocks(wall=time.time, monotonic=time.monotonic))
+    rng: random.Random = attrs.field(factory=random.Random)
+    vitals: Vitals = attrs.field(factory=lambda: Vitals(time.monotonic))
+    outages: Outages = attrs.field(default=attrs.Factory(lambda self: Outages(self.events), takes_self=True))
 
 
 class Parts:

@@ -10,24 +10,16 @@ outcome stops last: at every moment of a stop what is finished can be settled,
 and what is not can be released.
 """
 
-import random
 import sys
-import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import trio
 
-from stagedoor.broker import Deliveries, Identity
-from stagedoor.core.handler import HandlerSpec
-from stagedoor.events import EventStream, Warned, WorkerStarted, WorkerStopped, WorkerStopping
-from stagedoor.weather import Outages
-from stagedoor.worker.attempt import Clocks, MakeContext
+from stagedoor.events import Warned, WorkerStarted, WorkerStopped, WorkerStopping
 from stagedoor.worker.groups import leaves
-from stagedoor.worker.parts import Given, Parts, WorkerSettings
-from stagedoor.worker.stopping import ExitCode, StopRequest
-from stagedoor.worker.upkeep import Chore
-from stagedoor.worker.vitals import Vitals
+from stagedoor.worker.parts import Given, Parts
+from stagedoor.worker.stopping import ExitCode
 from stagedoor.worker.wakeups import keep_hearing
 
 RELEASE_S = 2.0
@@ -41,40 +33,18 @@ END_READ_S = 1.0
 
 
 async def run_worker(
-    deliveries: Deliveries,
+    given: Given,
     *,
-    settings: WorkerSettings,
-    identity: Identity,
-    handlers: Mapping[str, HandlerSpec],
-    make_context: MakeContext,
-    stop: StopRequest,
-    events: EventStream,
     check_server: Callable[[], list[str]] = list,
     companions: tuple[Callable[[], Awaitable[None]], ...] = (),
-    chores: tuple[Chore, ...] = (),
-    clocks: Clocks | None = None,
-    rng: random.Random | None = None,
-    vitals: Vitals | None = None,
-    outages: Outages | None = None,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> ExitCode:
     """Run one worker until it is asked to stop, then drain.
 
     Args:
-        deliveries: the broker; nothing has been called on it yet.
-        settings: the worker's part of the settings.
-        identity: of this process, drawn anew at its start.
-        handlers: by kind.
-        make_context: makes a handler's second argument; runs where the handler runs.
-        stop: asked by signals, by a test, or by the worker itself.
-        events: where everything that happens is told.
+        given: what it is made from.
         check_server: run once Redis answers; returns warnings, raises ConfigurationError.
         companions: services to run beside the reader, stopped with it (the relay).
-        chores: plain functions to be called now and then until the last handler has ended.
-        clocks: for tests.
-        rng: for jitter; for tests.
-        vitals: where the worker writes down how it is, for whoever asks from outside.
-        outages: what is told of Redis being away; shared with companions that call it, too.
         task_status: started with the worker's name once it reads.
 
     Returns:
@@ -85,20 +55,6 @@ async def run_worker(
     **Durability**: when it returns, every finished delivery is settled, or, where Redis could not be
     reached within the grace, still pending; everything else is back in the pool.
     """
-    given = Given(
-        deliveries=deliveries,
-        settings=settings,
-        identity=identity,
-        handlers=handlers,
-        make_context=make_context,
-        stop=stop,
-        events=events,
-        clocks=clocks or Clocks(wall=time.time, monotonic=time.monotonic),
-        rng=rng or random.Random(),
-        vitals=vitals or Vitals(time.monotonic),
-        chores=chores,
-        outages=outages or Outages(events),
-    )
     return await _Worker(given).run(check_server, companions, task_status)
 
 

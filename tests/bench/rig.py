@@ -18,7 +18,7 @@ from stagedoor.core.handler import HandlerSpec
 from stagedoor.core.keys import Keys
 from stagedoor.events import EventStream
 from stagedoor.settings import Settings
-from stagedoor.worker import StopRequest, WorkerSettings, run_worker
+from stagedoor.worker import Given, StopRequest, WorkerSettings, run_worker
 from stagedoor.worker.identity import current_identity
 from tests.support.redis_server import RedisServer
 
@@ -82,13 +82,15 @@ class Rig:
         task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         await run_worker(
-            self.deliveries,
-            settings=WorkerSettings.of(self.settings),
-            identity=current_identity(),
-            handlers=handlers,
-            make_context=make_context,
-            stop=stop,
-            events=EventStream(),
+            Given(
+                deliveries=self.deliveries,
+                settings=WorkerSettings.of(self.settings),
+                identity=current_identity(),
+                handlers=handlers,
+                make_context=make_context,
+                stop=stop,
+                events=EventStream(),
+            ),
             task_status=task_status,
         )
 

@@ -19,7 +19,7 @@ from stagedoor.events import EventStream, HandlerOrphaned
 from stagedoor.settings import Settings
 from stagedoor.testing import FakeBroker, FakeDeliveries
 from stagedoor.testing.fake_calls import FakeCalls
-from stagedoor.worker import StopRequest, WorkerSettings, run_worker
+from stagedoor.worker import Given, StopRequest, WorkerSettings, run_worker
 from tests.support.recorder import LIMIT_S, Recorder
 from tests.worker.support import eventually, identity
 
@@ -63,14 +63,16 @@ async def living(
 
     async def run() -> None:
         await run_worker(
-            deliveries,
-            settings=WorkerSettings.of(made),
-            identity=identity(f"i-{name}"),
-            handlers=parts.handlers,
-            make_context=parts.make_context,
-            chores=parts.chores,
-            stop=stop,
-            events=EventStream(recorder),
+            Given(
+                deliveries=deliveries,
+                settings=WorkerSettings.of(made),
+                identity=identity(f"i-{name}"),
+                handlers=parts.handlers,
+                make_context=parts.make_context,
+                chores=parts.chores,
+                stop=stop,
+                events=EventStream(recorder),
+            ),
         )
 
     async with trio.open_nursery() as nursery:

@@ -21,7 +21,7 @@ from stagedoor.events import EventStream
 from stagedoor.settings import Settings
 from stagedoor.testing import FakeBroker, FakeDeliveries
 from stagedoor.weather import Weather
-from stagedoor.worker import ExitCode, StopRequest, WorkerSettings, run_worker
+from stagedoor.worker import ExitCode, Given, StopRequest, WorkerSettings, run_worker
 from stagedoor.worker.attempt import Attempts, Clocks
 from stagedoor.worker.executor import Executor
 from stagedoor.worker.held import HeldDelivery, Register
@@ -208,14 +208,16 @@ class Life:
         """Run the worker; its exit code is in *code* when it has ended."""
         with self.scope:
             self.code = await run_worker(
-                self.deliveries,
-                settings=self._settings,
-                identity=self._identity,
-                handlers=self._specs,
-                make_context=self._make_context,
-                stop=self.stop,
-                events=EventStream(self.recorder),
-                rng=random.Random(1),
+                Given(
+                    deliveries=self.deliveries,
+                    settings=self._settings,
+                    identity=self._identity,
+                    handlers=self._specs,
+                    make_context=self._make_context,
+                    stop=self.stop,
+                    events=EventStream(self.recorder),
+                    rng=random.Random(1),
+                ),
                 task_status=task_status,
             )
         self.ended.set()

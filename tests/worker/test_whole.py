@@ -29,7 +29,7 @@ from stagedoor.events import (
 )
 from stagedoor.settings import Settings
 from stagedoor.testing import FakeBroker, FakeDeliveries
-from stagedoor.worker import ExitCode, StopRequest, WorkerSettings, run_worker
+from stagedoor.worker import ExitCode, Given, StopRequest, WorkerSettings, run_worker
 from tests.support.recorder import LIMIT_S, Recorder
 from tests.worker.support import Gate, eventually, identity, job_fields, living, spec
 
@@ -207,13 +207,15 @@ async def run(
     **options: Any,
 ) -> ExitCode:
     return await run_worker(
-        deliveries or FakeDeliveries(broker, settings=DeliverySettings(wanted_name="w")),
-        settings=WorkerSettings.of(Settings.load({})),
-        identity=identity(),
-        handlers={"work": spec(nothing)},
-        make_context=lambda _job, held: held,
-        stop=stop or StopRequest(),
-        events=events or EventStream(),
+        Given(
+            deliveries=deliveries or FakeDeliveries(broker, settings=DeliverySettings(wanted_name="w")),
+            settings=WorkerSettings.of(Settings.load({})),
+            identity=identity(),
+            handlers={"work": spec(nothing)},
+            make_context=lambda _job, held: held,
+            stop=stop or StopRequest(),
+            events=events or EventStream(),
+        ),
         **options,
     )
 
@@ -434,13 +436,15 @@ async def test_a_mistake_of_our_own_ends_it_and_settles_nothing(broker: FakeBrok
     deliveries = FakeDeliveries(broker, settings=DeliverySettings(wanted_name="w"))
     with pytest.raises(ZeroDivisionError, match="a bug"):
         await run_worker(
-            deliveries,
-            settings=WorkerSettings.of(Settings.load({})),
-            identity=identity(),
-            handlers={"work": spec(gate.handle_async)},
-            make_context=lambda _job, held: held,
-            stop=stop,
-            events=EventStream(),
+            Given(
+                deliveries=deliveries,
+                settings=WorkerSettings.of(Settings.load({})),
+                identity=identity(),
+                handlers={"work": spec(gate.handle_async)},
+                make_context=lambda _job, held: held,
+                stop=stop,
+                events=EventStream(),
+            ),
             companions=(companion,),
         )
     assert owners(broker) == ["w"]
@@ -678,13 +682,15 @@ async def test_companions_stop_with_the_reader(broker: FakeBroker) -> None:
         nursery.start_soon(
             functools.partial(
                 run_worker,
-                FakeDeliveries(broker, settings=DeliverySettings(wanted_name="w")),
-                settings=WorkerSettings.of(Settings.load({})),
-                identity=identity(),
-                handlers={"work": spec(gate.handle)},
-                make_context=lambda _job, held: held,
-                stop=stop,
-                events=EventStream(recorder),
+                Given(
+                    deliveries=FakeDeliveries(broker, settings=DeliverySettings(wanted_name="w")),
+                    settings=WorkerSettings.of(Settings.load({})),
+                    identity=identity(),
+                    handlers={"work": spec(gate.handle)},
+                    make_context=lambda _job, held: held,
+                    stop=stop,
+                    events=EventStream(recorder),
+                ),
                 companions=(companion,),
             )
         )

@@ -23,7 +23,7 @@ from stagedoor.core.handler import HandlerSpec
 from stagedoor.core.keys import Keys
 from stagedoor.events import Event, EventStream
 from stagedoor.settings import Settings
-from stagedoor.worker import HeldDelivery, StopRequest, WorkerSettings, run_worker
+from stagedoor.worker import Given, HeldDelivery, StopRequest, WorkerSettings, run_worker
 from stagedoor.worker.identity import current_identity, is_provably_gone
 from stagedoor.worker.stopping import watch_signals
 from tests.process.programs.flows import Flows
@@ -125,14 +125,16 @@ async def serve(how: dict[str, Any]) -> int:
             make_context=lambda _job, held: held,
         )
         code = await run_worker(
-            deliveries,
-            settings=WorkerSettings.of(settings),
-            identity=current_identity(),
-            handlers={**Handlers(folder, settings.name).specs(), **flows.handlers},
-            make_context=flows.make_context,
-            chores=flows.chores,
-            stop=stop,
-            events=EventStream(tell),
+            Given(
+                deliveries=deliveries,
+                settings=WorkerSettings.of(settings),
+                identity=current_identity(),
+                handlers={**Handlers(folder, settings.name).specs(), **flows.handlers},
+                make_context=flows.make_context,
+                chores=flows.chores,
+                stop=stop,
+                events=EventStream(tell),
+            ),
             check_server=link.check_server,
         )
         nursery.cancel_scope.cancel()
