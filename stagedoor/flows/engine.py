@@ -10,7 +10,7 @@ one for each operation that is done for the first time, and none for those that
 are remembered. Whatever the function does, the pass ends in exactly one of the
 ways below:
 
-* it was stopped while it ran: suspended, misfit, lost or full (`stagedoor.flows.run`);
+* it was stopped while it ran: suspended, misfit, lost, full or broken (`stagedoor.flows.run`);
 * it returned or raised: the outcome is recorded, then a callback runs as a step, then the call has ended;
 * it swallowed `Suspend`: the call is parked, for nobody can say what such a function did.
 """
@@ -54,7 +54,7 @@ from stagedoor.flows.delivery import Delivery, FlowJob
 from stagedoor.flows.insist import insist
 from stagedoor.flows.keeper import Keeper
 from stagedoor.flows.live import LivePass
-from stagedoor.flows.run import Changed, Full, Kit, Lost, Run, Suspended
+from stagedoor.flows.run import Broken, Changed, Full, Kit, Lost, Run, Suspended
 from stagedoor.flows.values import Values
 
 __all__ = ["Engine", "OnPass", "outbox_call_id"]
@@ -236,6 +236,8 @@ class Engine:
                 return _misfit(run, misfit)
             case Full(error=full):
                 return _failed(full)
+            case Broken(error=broken):
+                raise broken
             case Suspended() as suspended if isinstance(error, Suspend):
                 return suspended.ending, suspended.write
             case Suspended() as suspended:
@@ -288,6 +290,8 @@ class Engine:
                     return suspended.ending, suspended.write
                 case Full():
                     return finish, None
+                case Broken(error=broken):
+                    raise broken from None
             raise LeaseLost(f"call {run.journal.call_id}: another pass has begun") from None
         finally:
             run.close()

@@ -2,10 +2,10 @@
 
 A run ends in one of four ways. The function returns or raises, which is the
 call's outcome. Or the run is *stopped*: it has to wait (`Suspended`), it does
-not fit its history (`Changed`), it may not write any more (`Lost`), or the call
-is full (`Full`). A stop is raised as `Suspend` by the operation that found it
-and by each one after it, and it decides what becomes of the pass however the
-function leaves.
+not fit its history (`Changed`), it may not write any more (`Lost`), the call is
+full (`Full`), or Redis serves and does not do as it should (`Broken`). A stop is
+raised as `Suspend` by the operation that found it and by each one after it, and
+it decides what becomes of the pass however the function leaves.
 """
 
 import random
@@ -21,6 +21,7 @@ from stagedoor.broker.calls import Calls, SignalReply
 from stagedoor.core.journal import GoOn, Journal, Kind, Sleep, Step, StepState, StepWrite, Wait
 from stagedoor.errors import (
     Abort,
+    BrokerError,
     CallCancelled,
     CallTimeout,
     FlowChanged,
@@ -37,7 +38,7 @@ from stagedoor.flows.insist import insist
 from stagedoor.flows.live import LivePass
 from stagedoor.flows.values import Kept, Values
 
-__all__ = ["Changed", "Full", "Kit", "Lost", "Run", "Stop", "Suspended"]
+__all__ = ["Broken", "Changed", "Full", "Kit", "Lost", "Run", "Stop", "Suspended"]
 
 
 @attrs.frozen(kw_only=True)
@@ -80,7 +81,14 @@ class Full:
     error: FlowLimitExceeded
 
 
-Stop = Suspended | Changed | Lost | Full
+@attrs.frozen
+class Broken:
+    """Redis serves, but will not have this write, or has answered something else: nobody knows what it keeps."""
+
+    error: BrokerError
+
+
+Stop = Suspended | Changed | Lost | Full | Broken
 
 
 class Run:
@@ -288,6 +296,8 @@ class Run:
             self.stop_with(Lost())
         except FlowLimitExceeded as error:
             self.stop_with(Full(error))
+        except BrokerError as error:
+            self.stop_with(Broken(error))
 
     def has_letter(self, signal: str) -> bool:
         """Return whether a signal of this name was in the mailbox when the pass began."""
@@ -418,5 +428,7 @@ def _reason(stop: Stop) -> str:
             return str(error)
         case Full(error=error):
             return str(error)
+        case Broken(error=broken):
+            return str(broken)
         case Lost():
             return "somebody else has the call"
