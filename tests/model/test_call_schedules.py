@@ -1,4 +1,4 @@
-"""Hundreds of random schedules of flow calls, over the fake; some of them over a real Redis.
+"""Thousands of random schedules of flow calls, over the fake; some of them over a real Redis.
 
 Fixed seeds: a failure is repeated by `run_schedule(FakeHarness(), seed)` alone.
 """
@@ -14,7 +14,7 @@ from tests.model.call_schedules import run_schedule
 CHUNK = 100
 
 
-@pytest.mark.parametrize("chunk", range(6))
+@pytest.mark.parametrize("chunk", range(20))
 def test_no_schedule_leaves_a_call_stuck_or_a_value_changed(chunk: int) -> None:
     for seed in range(chunk * CHUNK, (chunk + 1) * CHUNK):
         run_schedule(FakeHarness(), seed, with_look=seed % 4 == 3)
