@@ -151,8 +151,9 @@ class Effects:
 def _wrong_end(journal: Journal, *, may_be_cancelled: bool) -> str | None:
     if journal.state is CallState.CANCELLED and may_be_cancelled:
         return None
-    if journal.state is not CallState.DONE or journal.outcome is None:
-        return f"it is {journal.state.value}"
-    result = json.loads(journal.outcome.result or "null")
+    outcome = journal.outcome
+    if journal.state is not CallState.DONE or outcome is None:
+        return f"it is {journal.state.value}: {outcome.error if outcome is not None else 'without an outcome'}"
+    result = json.loads(outcome.result or "null")
     wanted = result_of(int(journal.metadata["number"]))
     return None if result == wanted else f"its result is {result} instead of {wanted}"

@@ -151,8 +151,8 @@ def test_another_result_and_another_end_are_found(run: Run) -> None:
     status = dict(journal.status)
     other = Journal(journal.call_id, status, {**journal.meta, "m:number": "77"})
     assert "instead of" in str(run.judge(other))
-    status[".state"] = "failed"
-    assert run.judge(Journal(journal.call_id, status, journal.meta)) == "it is failed"
+    status |= {".state": "failed", ".outcome": "failed", ".error": "ValueError: no"}
+    assert run.judge(Journal(journal.call_id, status, journal.meta)) == "it is failed: ValueError: no"
 
 
 def test_an_end_that_nobody_has_asked_for_is_found(tmp_path: Path) -> None:
@@ -162,4 +162,4 @@ def test_an_end_that_nobody_has_asked_for_is_found(tmp_path: Path) -> None:
     run.world.run()
     journal = run.world.show("trial-1")
     assert journal.state is CallState.CANCELLED
-    assert run.judge(journal) == "it is cancelled"
+    assert str(run.judge(journal)).startswith("it is cancelled: CallCancelled")
