@@ -9,6 +9,7 @@ from typing import Any
 
 import attrs
 
+from stagedoor.broker.call_texts import LOOK_MS
 from stagedoor.broker.connection import Link, Script, mapped_errors
 from stagedoor.broker.redis import CAP_SHARE
 from stagedoor.core.codec import Fields, pair_up, whole_parts
@@ -23,6 +24,13 @@ PAGE = 100
 """Letters per call: each may have 64 KiB."""
 _STREAMS = {str(stream.value).encode(): stream for stream in Stream}
 _MOST_REQUEUED = 999_999_999
+_REFUSALS = {
+    b"full": "the stream is at its cap; the letter stays",
+    b"unknown": "its call is not there any more, so nothing can go on: drop the letter",
+    b"ended": "its call has ended by now, so nothing is left to do: drop the letter",
+    b"open": "its call is not parked any more and goes on by itself: drop the letter",
+    b"gone": "it was put back or dropped meanwhile",
+}
 
 
 @attrs.frozen(kw_only=True)
@@ -132,8 +140,11 @@ class DeadLetters:
     def requeue(self, letters: Sequence[Letter]) -> list[Requeued]:
         """Put the jobs of at most `PAGE` letters back into their streams, as first attempts.
 
+        A flow's call that was parked when its entry died goes on through it.
+
         Returns:
-            What became of each, in their order; one that can never run is refused with the reason.
+            What became of each, in their order; one that can never run is refused with the reason, and
+            so is one whose call is not parked.
 
         **Durability**: each job is either still a letter or in its stream, whatever crashes. Safe to
         repeat: a letter that was put back is gone.
@@ -149,12 +160,14 @@ class DeadLetters:
     def _requeue_good(self, letters: Sequence[Letter]) -> list[Requeued]:
         if not letters:
             return []
-        args: list[Any] = [self._cap]
+        args: list[Any] = [self._cap, LOOK_MS]
+        keys = [self._keys.stream, self._keys.critical, self._keys.dead, self._keys.calls, self._keys.calls_states]
         for letter in letters:
             flat = [part for pair in requeued_fields(letter) for part in pair]
             assert letter.stream is not None, "problem_of refuses a letter without one"
-            args += [letter.dead_id, letter.stream.value, len(flat), *flat]
-        keys = [self._keys.stream, self._keys.critical, self._keys.dead]
+            call_id = letter.text(b"call_id")
+            args += [letter.dead_id, letter.stream.value, call_id, len(flat), *flat]
+            keys += [self._keys.call_status(call_id)] if call_id else []
         replies = self._requeue(self._client, keys, args)
         return [_requeued(letter, *reply) for letter, reply in zip(letters, replies, strict=True)]
 
@@ -237,9 +250,7 @@ def letter_of(dead_id: str, raw: Fields) -> Letter:
 def _requeued(letter: Letter, what: bytes, entry_id: bytes) -> Requeued:
     if what == b"added":
         return Requeued(letter.dead_id, entry_id=entry_id.decode())
-    if what == b"full":
-        return Requeued(letter.dead_id, problem="the stream is at its cap; the letter stays", is_full=True)
-    return Requeued(letter.dead_id, problem="it was put back or dropped meanwhile")
+    return Requeued(letter.dead_id, problem=_REFUSALS[what], is_full=what == b"full")
 
 
 def _number(value: bytes | None) -> int:

@@ -21,6 +21,7 @@ from stagedoor.broker.calls import (
     TimedOut,
     Told,
 )
+from stagedoor.broker.dead_letters import DeadLetters
 from stagedoor.core.journal import (
     CallOutcome,
     CallState,
@@ -745,6 +746,36 @@ def entry_dies(real: RedisHarness) -> None:
     assert lost(lambda: calls.record_step(right, done("late")))
 
 
+def letters_of_a_parked_call(real: RedisHarness) -> tuple[Calls, DeadLetters]:
+    worker, calls, claimed, _ = started(real)
+    worker.settle(1, [settled(claimed, Dead(Reason.POISON, "x"))])
+    return calls, DeadLetters(real.link, real.keys)
+
+
+def letter_of_a_parked_call_is_put_back(real: RedisHarness) -> None:
+    _, letters = letters_of_a_parked_call(real)
+    letters.requeue(list(letters.newest_first()))
+    kept = picture(real)
+    assert kept is not None
+    assert (kept.status[".state"], kept.counted_as) == ("waiting", CallState.WAITING)
+
+
+def letter_of_a_resumed_call_is_put_back(real: RedisHarness) -> None:
+    calls, letters = letters_of_a_parked_call(real)
+    calls.resume("c")
+    letters.requeue(list(letters.newest_first()))
+    assert (real.length(), letters.count()) == (0, 1)
+
+
+def letter_of_an_ended_call_is_put_back(real: RedisHarness) -> None:
+    _, letters = letters_of_a_parked_call(real)
+    set_field(real, ".state", "cancelled")
+    letters.requeue(list(letters.newest_first()))
+    kept = picture(real)
+    assert kept is not None
+    assert kept.status[".state"] == "cancelled"
+
+
 def entry_of_an_ended_call_dies(real: RedisHarness) -> None:
     worker, calls, _, right = started(real)
     calls.end_pass(right, DONE)
@@ -1040,6 +1071,22 @@ REMOVALS: dict[str, Removal] = {
     "look: missed twice": Removal(
         "look", "redis.call('HSET', status, '.missed', queued)", "", handed_back_entry_was_promoted
     ),
+    # Putting back.
+    "requeue: the call is parked": Removal(
+        "requeue", "if state ~= 'parked' then return 'open' end", "", letter_of_a_resumed_call_is_put_back
+    ),
+    "requeue: an ended call": Removal(
+        "requeue",
+        "if HAS_ENDED[state] then return 'ended' end\n  if state ~= 'parked' then return 'open' end",
+        "",
+        letter_of_an_ended_call_is_put_back,
+    ),
+    "requeue: the call goes on": Removal(
+        "requeue",
+        "if status then resume(status, call_id, number .. ':' .. id) end",
+        "",
+        letter_of_a_parked_call_is_put_back,
+    ),
     # Settling.
     "settle: a dead entry parks": Removal(
         "settle",
@@ -1111,6 +1158,7 @@ def test_every_script_about_calls_has_a_removal() -> None:
             "end_pass",
             "keep",
             "look",
+            "requeue",
             "settle",
         ),
     }

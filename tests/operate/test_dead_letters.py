@@ -6,13 +6,16 @@ from typing import Any
 
 import pytest
 
+from stagedoor.broker.calls import Calls, Told
 from stagedoor.broker.dead_letters import PAGE, DeadLetters, letter_of, problem_of, requeued_fields
 from stagedoor.core.codec import Fields, pack_fields
 from stagedoor.core.entry import MAX_BYTES, MAX_FIELDS, Entry
 from stagedoor.core.job import parse_job
+from stagedoor.core.journal import CallState
 from stagedoor.core.outcome import Dead, Reason
 from stagedoor.core.tenure import Stream
 from stagedoor.errors import BrokerUnavailable
+from tests.broker.flow_harness import begun, calls_of, set_field, started, take_one
 from tests.broker.harness import RedisHarness, job, settled
 from tests.operate.conftest import Run
 
@@ -305,3 +308,61 @@ def test_words_that_do_not_fit_are_refused(command: Run, words: list[str]) -> No
 def test_an_unknown_letter_is_exit_code_1(command: Run) -> None:
     assert command("dead", "show", "1-1").code == 1
     assert command("dead", "list").out == "no dead letters\n"
+
+
+# -- letters about calls of flows ----------------------------------------------------------
+
+
+def _bury_call(real: RedisHarness) -> tuple[Calls, DeadLetters]:
+    """Start a call and let its entry die, which parks it."""
+    worker, calls, claimed, _ = started(real)
+    worker.settle(1, [settled(claimed, Dead(Reason.POISON, "x"))])
+    assert state_of(calls) is CallState.PARKED
+    return calls, letters_of(real)
+
+
+def state_of(calls: Calls) -> CallState | None:
+    journal = calls.show("c")
+    return None if journal is None else journal.state
+
+
+def test_a_parked_call_goes_on_through_its_letter(real: RedisHarness) -> None:
+    calls, letters = _bury_call(real)
+    counted = calls.counts()
+    [done] = letters.requeue(list(letters.newest_first()))
+    assert (done.problem, letters.count()) == ("", 0)
+    journal = calls.show("c")
+    assert journal is not None
+    assert (journal.state, journal.parked_reason, journal.parked_error) == (CallState.WAITING, "", "")
+    assert calls.resume("c") is Told.NOT_PARKED
+    assert calls.counts() == counted | {CallState.PARKED: 0, CallState.WAITING: 1}
+    worker = real.worker("other")
+    again = take_one(worker)
+    assert again.entry.entry_id == done.entry_id
+    begun(calls_of(real, worker), again)
+
+
+@pytest.mark.parametrize("how, said", [("resumed", "not parked"), ("ended", "has ended"), ("gone", "not there")])
+def test_a_letter_whose_call_needs_it_no_more_stays_and_says_so(real: RedisHarness, how: str, said: str) -> None:
+    calls, letters = _bury_call(real)
+    match how:
+        case "resumed":
+            calls.resume("c")
+        case "ended":
+            set_field(real, ".state", "done")
+        case _:
+            real.client.delete(real.keys.call_status("c"))
+    added = real.state()
+    [done] = letters.requeue(list(letters.newest_first()))
+    assert said in done.problem
+    assert (real.state(), letters.count()) == (added, 1)
+
+
+def test_two_letters_of_one_call_make_one_entry_and_hinder_no_job(real: RedisHarness) -> None:
+    _, letters = _bury_call(real)
+    [letter] = letters.newest_first()
+    real.client.xadd(real.keys.dead, dict(letter.raw))
+    bury(real, job())
+    done = letters.requeue(list(letters.newest_first()))
+    assert [bool(one.entry_id) for one in done] == [True, True, False]
+    assert letters.count() == 1
