@@ -254,7 +254,7 @@ class Calls(Protocol):
         ...
 
     def list_calls(self, *, state: CallState | None = None, after: str = "", limit: int = 100) -> CallsPage:
-        """Return calls, those first that are due first for a look.
+        """Return calls, those first that are due first for a look; one whose keys are no call's is left out.
 
         Args:
             state: only those; a page may then have fewer than *limit*, or none, and still not be the last.

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 
 from stagedoor.broker.connection import Link, Script, mapped_errors, send
-from stagedoor.broker.inspection import WorkerView, milliseconds, or_none, worker_of
+from stagedoor.broker.inspection import WorkerView, milliseconds, or_none, row_or_none, worker_of
 from stagedoor.core.keys import GROUP, Keys, is_worker_name
 from stagedoor.core.tenure import Stream
 
@@ -267,9 +267,10 @@ class Checkup:
                 for call_id in ids:
                     pipe.hmget(self._keys.call_status(call_id), _CALL_FIELDS)
                     pipe.zscore(self._keys.delayed, timer_of(call_id))
-                answers = [or_none(answer) for answer in pipe.execute(raise_on_error=False)]
+                answers = [row_or_none(answer) for answer in pipe.execute(raise_on_error=False)]
             for call_id, row, timer in zip(ids, answers[::2], answers[1::2], strict=True):
-                yield call_id, [(value or b"").decode("utf-8", "replace") for value in row], timer is not None
+                record = row or [None] * len(_CALL_FIELDS)
+                yield call_id, [(value or b"").decode("utf-8", "replace") for value in record], timer is not None
 
     def _is_timerless(self, call_id: str) -> bool:
         """Look again at one call: it may have gone on while the others were looked at."""

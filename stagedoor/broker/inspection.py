@@ -12,7 +12,7 @@ import attrs
 from stagedoor.broker.connection import Link, Script, mapped_errors, sound_reply
 from stagedoor.core.journal import CallState
 from stagedoor.core.keys import GROUP, POOL, Keys, is_worker_name
-from stagedoor.errors import GroupMissing
+from stagedoor.errors import BrokerError, GroupMissing
 
 type EntryNumber = tuple[int, int]
 """An entry id as two numbers, which compare as the ids do."""
@@ -333,3 +333,17 @@ def or_none(answer: Any) -> Any:
             raise answer
     except GroupMissing:
         return None
+
+
+def row_or_none(answer: Any) -> Any:
+    """As `or_none`, and None also where the key is of another type: for one key of many, any of which may be spoilt.
+
+    Raises:
+        BrokerError: any other error among the answers, mapped.
+    """
+    try:
+        return or_none(answer)
+    except BrokerError as error:
+        if str(error).startswith("WRONGTYPE"):
+            return None
+        raise

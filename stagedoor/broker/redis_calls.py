@@ -42,6 +42,7 @@ from stagedoor.broker.calls import (
     Unsent,
 )
 from stagedoor.broker.connection import Link, Script, mapped_errors, sound_reply
+from stagedoor.broker.inspection import row_or_none
 from stagedoor.broker.redis import CAP_SHARE
 from stagedoor.core.journal import (
     CallOutcome,
@@ -54,6 +55,7 @@ from stagedoor.core.journal import (
     Sleep,
     StepWrite,
     Wait,
+    is_call_id,
     seen_words,
     step_text,
 )
@@ -170,9 +172,9 @@ class RedisCalls:
             pipe = self._link.patient.pipeline(transaction=False)
             for call_id in ids:
                 pipe.hmget(self._keys.call_status(call_id), fields)
-            rows = cast("list[list[bytes | None]]", pipe.execute()) if ids else []
+            rows = [row_or_none(row) for row in pipe.execute(raise_on_error=False)] if ids else []
         with sound_reply():
-            lines = [_line(call_id, row) for call_id, row in zip(ids, rows, strict=True) if row[0] is not None]
+            lines = [line for call_id, row in zip(ids, rows, strict=True) if (line := _line(call_id, row)) is not None]
         return CallsPage(tuple(line for line in lines if state is None or line.state is state), following)
 
     def _page_of_ids(self, after: str, limit: int) -> tuple[list[str], str]:
@@ -204,19 +206,25 @@ class RedisCalls:
         """Ask who is due, then look after those."""
         keys = self._keys
         now_ms = self._now_ms()
-        with mapped_errors():
+        with mapped_errors(), sound_reply():
             raw = cast(
                 "list[bytes]", self._link.quick.zrangebyscore(keys.calls, "-inf", now_ms, start=0, num=MOST_LOOKED_AT)
             )
-        ids = [member.decode("utf-8", "replace") for member in raw]
+            texts = {member: member.decode("ascii", "replace") for member in raw}
+            strange = [member for member, text in texts.items() if not is_call_id(text)]
+            if strange:
+                # No call can be called so. They would stay due for ever, and a hundred of them hide all others.
+                self._link.quick.zrem(keys.calls, *strange)
+        more = len(raw) == MOST_LOOKED_AT
+        ids = [text for member, text in texts.items() if member not in strange]
         if not ids:
-            return Looked()
+            return Looked(more=more)
         names = [keys.stream, keys.critical, keys.delayed, keys.delayed_body, keys.calls, keys.calls_states]
         names += [name for call_id in ids for name in (keys.call_status(call_id), keys.call_lease(call_id))]
         reply = self._run("look", names, [LOOK_MS, IDLE_LOOK_MS, self._settings.keep_ms, *ids])
         with sound_reply():
             looked, woken, timers, forgotten = map(int, reply)
-        return Looked(looked, woken, timers, forgotten, more=len(ids) == MOST_LOOKED_AT)
+        return Looked(looked, woken, timers, forgotten, more=more)
 
     def _now_ms(self) -> int:
         with mapped_errors():
@@ -406,7 +414,11 @@ def _begun(call_id: str, reply: Any) -> Begun | Refused:
 
 
 def _right(journal: Journal, epoch: int) -> Pass:
-    return Pass(journal.call_id, epoch, int(journal.status.get(".wakes", "0")))
+    wakes = journal.status.get(".wakes", "0")
+    if not wakes.isdecimal():
+        # Not for `sound_reply`: to ask again, as of a reply that does not fit, would begin passes for ever.
+        raise BrokerError(f"call {journal.call_id}: expected a number of wakes, found {wakes[:40]!a}")
+    return Pass(journal.call_id, epoch, int(wakes))
 
 
 def _journal(call_id: str, status: bytes, meta: bytes) -> Journal:
@@ -430,13 +442,17 @@ def _text_pairs(pairs: Iterable[tuple[bytes, bytes]]) -> Mapping[str, str]:
     return {name.decode("utf-8", "replace"): value.decode("utf-8", "replace") for name, value in pairs}
 
 
-def _line(call_id: str, row: Sequence[bytes | None]) -> CallLine:
-    state, flow, waiting_for, created, due = ((value or b"").decode("utf-8", "replace") for value in row)
-    return CallLine(
-        call_id=call_id,
-        flow=flow,
-        state=CallState(state),
-        waiting_for=waiting_for,
-        created_at=int(created or 0) / 1000,
-        due_at=int(due) / 1000 if due else None,
-    )
+def _line(call_id: str, row: Any) -> CallLine | None:
+    """Return a call's line, None where its key is gone, or is no call's: one such call hides no others."""
+    try:
+        state, flow, waiting_for, created, due = ((value or b"").decode("utf-8", "replace") for value in row)
+        return CallLine(
+            call_id=call_id,
+            flow=flow,
+            state=CallState(state),
+            waiting_for=waiting_for,
+            created_at=int(created or 0) / 1000,
+            due_at=int(due) / 1000 if due else None,
+        )
+    except (TypeError, ValueError):
+        return None

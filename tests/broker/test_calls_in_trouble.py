@@ -178,6 +178,38 @@ def test_one_spoilt_call_keeps_nobody_from_being_looked_after(
     assert calls.look() == Looked()
 
 
+@pytest.mark.parametrize("spoil_call", SPOILS)
+def test_one_spoilt_call_hides_no_others_in_a_list(
+    real: RedisHarness, spoil_call: Callable[[RedisHarness], None]
+) -> None:
+    calls = calls_of(real)
+    calls.start(new_call("spoilt"))
+    calls.start(new_call("sleeper", delay_s=3600))
+    spoil_call(real)
+    assert "sleeper" in [line.call_id for line in calls.list_calls().calls]
+
+
+def test_what_no_call_can_be_called_hides_nobody_who_is_due(real: RedisHarness) -> None:
+    calls = calls_of(real)
+    calls.start(new_call("sleeper", delay_s=3600))
+    lose_timer(real, "sleeper")
+    make_look_due(real, "sleeper")
+    real.client.zadd(real.keys.calls, {b"\xff%d" % number: 0 for number in range(100)} | {b"a b": 0})
+    assert [calls.look() for _ in range(3)] == [Looked(more=True), Looked(looked=1, timers=1), Looked()]
+    assert real.client.zcard(real.keys.calls) == 1
+
+
+def test_a_count_of_wakes_that_is_none_is_an_error_and_no_outage(real: RedisHarness) -> None:
+    """What is taken for an outage is asked again, and each time begins a pass."""
+    worker = real.worker()
+    calls = calls_of(real, worker)
+    calls.start(new_call())
+    real.client.hset(real.keys.call_status("c"), ".wakes", "x")
+    with pytest.raises(BrokerError, match="expected a number of wakes, found 'x'") as raised:
+        calls.begin_pass(take_one(worker).tenure, "c")
+    assert not isinstance(raised.value, BrokerUnavailable)
+
+
 def test_one_spoilt_call_takes_no_other_lease_with_it(real: RedisHarness) -> None:
     _, calls, _, right = started(real)
     _spoil_status(real)

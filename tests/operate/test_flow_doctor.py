@@ -81,3 +81,13 @@ def test_the_keys_of_calls_are_examined_like_the_others(real: RedisHarness, comm
         f"{real.keys.calls} is a string and must be a zset"
     ]
     assert not real.client.exists(real.keys.calls)
+
+
+def test_a_call_whose_key_is_of_another_type_hides_no_others(real: RedisHarness, command: Run) -> None:
+    calls = calls_of(real)
+    calls.start(new_call("spoilt"))
+    real.client.delete(real.keys.call_status("spoilt"))
+    real.client.set(real.keys.call_status("spoilt"), "x")
+    _, own, _, right = started(real)
+    own.end_pass(right, Park(reason="flow_changed", error="x"))
+    assert any("parked" in one["seen"] for one in about_flows(command("doctor", "--json")))
