@@ -460,9 +460,9 @@ def _verb(settlement: Settlement, consumer: str) -> tuple[str, bytes | None]:
         case Done():
             return "done", None
         case RetryLater(after_s, attempt, _error):
-            return _delay(settlement, after_s, {"attempt": str(attempt)})
+            return _delay(settlement, after_s, "retry", {"attempt": str(attempt)})
         case UnknownKind(after_s, hops):
-            return _delay(settlement, after_s, {"hops": str(hops)})
+            return _delay(settlement, after_s, "unknown", {"hops": str(hops)})
         case Dead() as dead:
             letter = pack(part for pair in dead_letter(settlement, dead, consumer) for part in pair)
             call_id = call_of(settlement)
@@ -471,7 +471,9 @@ def _verb(settlement: Settlement, consumer: str) -> tuple[str, bytes | None]:
             raise TypeError(f"{outcome!r} is not written by settle")
 
 
-def _delay(settlement: Settlement, after_s: float, changes: Mapping[str, str]) -> tuple[str, bytes]:
+def _delay(settlement: Settlement, after_s: float, why: str, changes: Mapping[str, str]) -> tuple[str, bytes]:
     argument = b"%d %b" % (max(0, round(after_s * 1000)), delayed_body(settlement, changes))
     call_id = call_of(settlement)
-    return ("delay", argument) if call_id is None else ("again", b"%b %b" % (call_id.encode(), argument))
+    if call_id is None:
+        return "delay", argument
+    return "again", b"%b %b %b" % (call_id.encode(), why.encode(), argument)

@@ -26,6 +26,7 @@ class CallFacts:
 def entry_of(journal: Journal) -> str:
     """Return the id of the entry through which a call goes on or runs, empty where there is none."""
     place = journal.status.get(".queued" if journal.is_queued else ".entry", "")
+    place = place.removeprefix("d:")  # an entry that a worker has delayed
     return place.partition(":")[2] if journal.is_queued or journal.state is CallState.RUNNING else ""
 
 

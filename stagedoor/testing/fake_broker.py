@@ -313,7 +313,8 @@ class FakeDeliveries:
         self._broker.delayed_bodies[member] = delayed_body(settlement, changes)
         self._broker.delayed[member] = self._broker.now_ms() + after_ms[-1]
         if call_id is not None:
-            calls.wait_delayed(call_id, member, self._broker.delayed[member])
+            waits_for = "a worker that knows its flow" if "hops" in changes else "a worker"
+            calls.wait_delayed(call_id, member, self._broker.delayed[member], waits_for=waits_for)
 
     def renew(self, tenures: Sequence[Tenure]) -> tuple[Renewal, ...]:
         """Reset idle clocks."""

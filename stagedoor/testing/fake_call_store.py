@@ -139,14 +139,14 @@ class CallStore:
             call.status[".wakes"] = str(int(call.status.get(".wakes", "0")) + 1)
         return has_another
 
-    def wait_delayed(self, call_id: str, member: str, due_ms: int) -> None:
+    def wait_delayed(self, call_id: str, member: str, due_ms: int, *, waits_for: str) -> None:
         """Say in a call's status that it waits for an entry which was delayed under this member."""
         call = self.find(call_id)
         if call is None or _is_at_rest(call):
             return
         for name in (".due", ".entry"):
             call.status.pop(name, None)
-        call.status.update({".queued": f"d:{member}", ".for": "a worker"})
+        call.status.update({".queued": f"d:{member}", ".for": waits_for})
         call.lease = None
         self.set_state(call_id, call, CallState.WAITING, look_ms=due_ms)
 

@@ -1025,7 +1025,9 @@ def test_an_entry_that_is_handed_back_for_ever_stays_one_entry(broker: Harness) 
         hand_back(broker, worker, batch)
         make_look_due(broker)
         assert calls.look() == Looked(looked=1)
-        assert state_of(broker) == "waiting"
+        journal = calls.show("c")
+        assert journal is not None
+        assert (journal.state, journal.waiting_for) == (CallState.WAITING, "a worker that knows its flow")
         assert worker.promote().moved == 1
     assert len(worker.read(100).claimed) == 1
 

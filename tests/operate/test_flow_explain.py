@@ -7,11 +7,11 @@ import pytest
 from stagedoor.broker.publishing import OutboxEntry
 from stagedoor.core.codec import Fields
 from stagedoor.core.journal import CallOutcome, CallState, Finish, Kind, Park, Sleep, StepState, Wait
-from stagedoor.core.outcome import Dead, Reason
+from stagedoor.core.outcome import Dead, Reason, UnknownKind
 from stagedoor.core.tenure import Stream
 from stagedoor.orders import OrderBook
 from stagedoor.relay import entry_of
-from tests.broker.flow_harness import calls_of, done, is_now, new_call, set_field, started
+from tests.broker.flow_harness import calls_of, done, is_now, new_call, set_field, started, take_one
 from tests.broker.harness import RedisHarness, settled
 from tests.cli.test_order import line
 from tests.operate.conftest import Run
@@ -32,6 +32,15 @@ def test_a_call_that_was_started_waits_for_a_worker_and_so_does_its_entry(real: 
     assert command("explain", "c", "--json").data["accounts"][0]["next"] == "a worker runs it further"
     by_entry = command("explain", entry["id"], "--json").data["accounts"]
     assert [one["id"] for one in by_entry] == ["c", entry["id"]]
+
+
+def test_a_call_of_a_flow_that_nobody_knows_says_whom_it_waits_for(real: RedisHarness, command: Run) -> None:
+    worker = real.worker()
+    calls_of(real, worker).start(new_call())
+    worker.settle(1, [settled(take_one(worker), UnknownKind(60, 1))])
+    call, entry = command("explain", "c", "--json").data["accounts"]
+    assert call["where"] == "call c of the flow f is waiting, for a worker that knows its flow"
+    assert "delayed" in entry["where"]
 
 
 def test_a_call_that_runs_is_in_somebodys_hands(real: RedisHarness, command: Run) -> None:

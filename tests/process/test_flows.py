@@ -267,7 +267,7 @@ def test_a_worker_that_does_not_know_a_flow_hands_its_calls_on(theatre: Theatre,
     old.wait("delivery_settled", 2, outcome="unknown", call_id="new")
     wait_done(calls, "known")
     data = data_of(shown(calls, "new"))
-    assert (data["state"], data["waiting_for"]) == ("waiting", "a worker")
+    assert (data["state"], data["waiting_for"]) == ("waiting", "a worker that knows its flow")
     theatre.flows = ["nap", "ten"]
     new = theatre.start("new")
     wait_done(calls, "new")

@@ -22,8 +22,9 @@
 --          flag 'g': the caller was told that the body is gone; 'c': there is a crash log to clear; '-': neither
 --          verb 'done': no argument
 --          verb 'delay': argument = '<after in ms> <packed body>'
---          verb 'again': argument = '<call id> <after in ms> <packed body>': as delay, of a flow call's entry; where the
---          call has another entry already, this one is only acknowledged
+--          verb 'again': argument = '<call id> <why> <after in ms> <packed body>': as delay, of a flow call's entry; where
+--          the call has another entry already, this one is only acknowledged; why = 'unknown': the flow is not known
+--          here, or 'retry'
 --          verb 'dead': argument = packed names and values of the dead letter
 --          verb 'park': argument = '<call id> <packed>': as dead, and the flow call is parked
 -- Reply    {'absent'} or {'taken'}: nothing was written; or
@@ -101,10 +102,12 @@ local function has_another(known, place)
   return known[2] ~= place and is_queued(KEYS[1], KEYS[2], KEYS[6], known[2])
 end
 
+local WAITS_FOR = {unknown = 'a worker that knows its flow', retry = 'a worker'}
+
 -- Says in a call's status that it waits for an entry which was delayed under this member.
-local function wait_delayed(status, lease, call_id, state, member, due)
+local function wait_delayed(status, lease, call_id, state, member, due, waits_for)
   redis.call('HDEL', status, '.due', '.entry')
-  redis.call('HSET', status, '.state', 'waiting', '.queued', 'd:' .. member, '.for', 'a worker')
+  redis.call('HSET', status, '.state', 'waiting', '.queued', 'd:' .. member, '.for', waits_for)
   redis.call('DEL', lease)
   index(KEYS[8], KEYS[9], call_id, state, 'waiting', due)
 end
@@ -123,7 +126,7 @@ end
 
 local call_at = 8
 function verbs.again(number, id, argument)
-  local call_id, after = string.match(argument, '^(%S+) (%d+)')
+  local call_id, reason, after = string.match(argument, '^(%S+) (%a+) (%d+)')
   local status, lease, place = KEYS[call_at], KEYS[call_at + 1], number .. ':' .. id
   local known = redis.pcall('HMGET', status, '.state', '.queued', '.entry')
   local is_open = known[1] and not HAS_ENDED[known[1]] and known[1] ~= 'parked'
@@ -131,9 +134,10 @@ function verbs.again(number, id, argument)
     redis.call('HINCRBY', status, '.wakes', 1)
     return nil
   end
-  local refusal = verbs.delay(number, id, string.sub(argument, #call_id + 2))
+  local refusal = verbs.delay(number, id, string.sub(argument, #call_id + #reason + 3))
   if refusal then return refusal end
-  if is_open then pcall(wait_delayed, status, lease, call_id, known[1], place, now + tonumber(after)) end
+  local due = now + tonumber(after)
+  if is_open then pcall(wait_delayed, status, lease, call_id, known[1], place, due, WAITS_FOR[reason]) end
 end
 
 function verbs.park(number, id, argument)
