@@ -238,15 +238,24 @@ class Calls(Protocol):
         ...
 
     def cancel(self, call_id: str) -> Told:
-        """Ask for the call's end and wake it; it ends at its next operation that is not recorded."""
+        """Ask for the call's end and wake it; it ends at its next operation that is not recorded.
+
+        **Durability**: the wish, and entry or mark, are written together.
+        """
         ...
 
     def resume(self, call_id: str) -> Told:
-        """Let a parked call go on: forget why it was parked, and wake it."""
+        """Let a parked call go on: forget why it was parked, and wake it.
+
+        **Durability**: both are one write. A repeat after a lost reply answers `NOT_PARKED`.
+        """
         ...
 
     def wake(self, call_id: str) -> Told:
-        """Make sure that a pass looks at the call from now on: adds an entry, unless there is one."""
+        """Make sure that a pass looks at the call from now on: adds an entry, unless there is one.
+
+        **Durability**: the entry, or the mark for the pass that runs, is there when it returns.
+        """
         ...
 
     def show(self, call_id: str) -> Journal | None:
@@ -311,6 +320,8 @@ class Calls(Protocol):
         Raises:
             LeaseLost: as `record_step`; also where another outcome is decided.
             FlowLimitExceeded: the result is too large.
+
+        **Durability**: outcome and result are on Redis together; a repeat of the same outcome succeeds.
         """
         ...
 
@@ -325,6 +336,9 @@ class Calls(Protocol):
 
         Raises:
             LeaseLost, FlowLimitExceeded: as `record_step`.
+
+        **Durability**: the signal leaves the mailbox in the write that records it; a repeat answers the
+        same and takes no second one.
         """
         ...
 

@@ -128,6 +128,9 @@ def send_signal(calls: Calls, call_id: str, name: str, value: Any = None, *, tok
         FlowMisused: a name is not allowed.
         InvalidValue: the value is no JSON, or too large.
         BrokerUnavailable: repeat it with the same *token*.
+
+    **Durability**: where it answers `Told.TOLD` the signal is in the mailbox, and the call will look at it.
+    Safe to repeat with the same *token*.
     """
     if not is_call_id(call_id):
         raise FlowMisused(f"{call_id!r} is no id of a call")

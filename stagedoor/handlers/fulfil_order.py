@@ -61,6 +61,8 @@ def reserve(ctx: Context, order_id: str) -> Due:
 
     Raises:
         Permanent: there is no such order, and there never will be.
+
+    **Durability**: of a placed order it only reads; the tickets of a refunded one are void when it returns.
     """
     order = _read(ctx, order_id)
     due = Due(order_id=order.order_id, version=order.version, state="due")
@@ -78,11 +80,14 @@ def draw(ctx: Context, due: Due, position_id: int) -> str | None:
 
     Raises:
         Permanent: it can never be drawn.
+
+    **Durability**: the file is under its name, but only the commit makes sure that it outlasts the host.
+    Repeated after a crash it finds the file that is there.
     """
     order = ctx.orders.get(due.order_id)
     if order.version != due.version:
         return None
-    return Desk(order=order, ctx=ctx).ticket(order.position(position_id)).path
+    return Desk(order=order, ctx=ctx).make(order.position(position_id)).ticket.path
 
 
 def commit(ctx: Context, due: Due) -> Literal["issued", "outdated"]:

@@ -52,7 +52,8 @@ def issue_tickets(order: Order, ctx: Context) -> Literal["issued", "present", "o
         ctx.log.debug("tickets_present", order_id=order.order_id, version=order.version)
         return "present"
     desk = Desk(order=order, ctx=ctx)
-    files = [desk.ticket(position) for position in order.placed_positions]
+    made = [desk.make(position) for position in order.placed_positions]
+    files = [one.ticket for one in made]
     ctx.orders.store.make_durable(file.path for file in files)
     ctx.check()
     # A damaged version was committed before: its rows are replaced, on the same condition otherwise.
@@ -60,31 +61,43 @@ def issue_tickets(order: Order, ctx: Context) -> Literal["issued", "present", "o
     # A refused commit says that the order has gone on; what it is now decides which files are over.
     ctx.orders.store.tidy(order if committed else ctx.orders.get(order.order_id))
     event = "tickets_issued" if committed else "tickets_outdated"
-    carried = {"carried": desk.carried} if desk.carried else {}
-    ctx.log.debug(event, order_id=order.order_id, version=order.version, tickets=len(files), **carried)
+    carried = sum(one.is_carried for one in made)
+    more = {"carried": carried} if carried else {}
+    ctx.log.debug(event, order_id=order.order_id, version=order.version, tickets=len(files), **more)
     return "issued" if committed else "outdated"
 
 
-@attrs.define
+@attrs.frozen
+class Made:
+    """A ticket whose file is there, and whether it stays as it was in an earlier version."""
+
+    ticket: NewTicket
+    is_carried: bool
+
+
+@attrs.frozen
 class Desk:
-    """Where the tickets of one version of an order are made; *carried* counts those that stay as they were."""
+    """Where the tickets of one version of an order are made; each thread has one of its own."""
 
     order: Order
     ctx: Context
-    carried: int = 0
 
-    def ticket(self, position: Position) -> NewTicket:
-        """Make sure that the position's file is there; one that a crashed attempt has written is taken as it is."""
+    def make(self, position: Position) -> Made:
+        """Make sure that the position's file is there; one that a crashed attempt has written is taken as it is.
+
+        **Durability**: the file is under its name; `make_durable` makes it outlast the host.
+        """
         order, ctx = self.order, self.ctx
         key, suffix, content_type = ctx.content_key(ctx.ticket_renderer, order, position)
         path = ctx.orders.store.path(order.order_id, position.id, version=order.version, key=key, suffix=suffix)
+        is_carried = False
         if not ctx.orders.store.is_present(path):
             ctx.check()
-            if self._carry(position, path, key):
-                self.carried += 1
-            else:
+            is_carried = self._carry(position, path, key)
+            if not is_carried:
                 self._draw(position, path)
-        return NewTicket(position_id=position.id, path=path, content_key=key, content_type=content_type)
+        ticket = NewTicket(position_id=position.id, path=path, content_key=key, content_type=content_type)
+        return Made(ticket, is_carried)
 
     def _carry(self, position: Position, path: str, key: str) -> bool:
         """Take the position's ticket of an earlier version if it is what would be drawn now."""
