@@ -22,6 +22,19 @@ def texts(world: World) -> tuple[dict[str, str], dict[str, str]]:
     return dict(shown.status), dict(shown.meta)
 
 
+def in_thread(world: World, worker: support.Worker) -> tuple[threading.Thread, list[Any]]:
+    """Let a worker run the entry that is next in a thread; return that, and where what it answers will be."""
+    claimed = worker.deliveries.read(1).claimed[0]
+    outcomes: list[Any] = []
+
+    def run() -> None:
+        outcomes.append(support.handle(worker, claimed, specs=world.specs, now=0.0))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread, outcomes
+
+
 class Freezing(Effects):
     """Effects of which one, the n-th, takes until another worker has finished the call."""
 
@@ -244,12 +257,7 @@ def test_a_step_that_does_not_end_is_given_up_and_the_call_goes_on_elsewhere(att
     world.know(f)
     world.start("f")
     first = world.worker()
-    claimed = first.deliveries.read(1).claimed[0]
-    outcomes: list[Any] = []
-    thread = threading.Thread(
-        target=lambda: outcomes.append(support.handle(first, claimed, specs=world.specs, now=0.0))
-    )  # fmt: skip
-    thread.start()
+    thread, outcomes = in_thread(world, first)
     assert stuck.wait(30)
     world.advance(14)
     first.keeper.keep_once()
@@ -292,12 +300,7 @@ def test_an_item_that_hangs_in_a_helper_does_not_hold_the_pass(monkeypatch: pyte
     world.know(f)
     world.start("f")
     first = world.worker()
-    claimed = first.deliveries.read(1).claimed[0]
-    outcomes: list[Any] = []
-    thread = threading.Thread(
-        target=lambda: outcomes.append(support.handle(first, claimed, specs=world.specs, now=0.0))
-    )  # fmt: skip
-    thread.start()
+    thread, outcomes = in_thread(world, first)
     assert stuck.wait(30)
     # The thread of the pass has done its item, and waits for the helper.
     wait_until(lambda: "done" in dict(all_steps(world.show())).values())
