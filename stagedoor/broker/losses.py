@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from stagedoor.broker.connection import Link, Script, mapped_errors
+from stagedoor.broker.connection import Link, Script, mapped_errors, sound_reply
 from stagedoor.broker.inspection import NOTHING, EntryNumber, RawStream, ask_about_stream, or_none
 from stagedoor.core.keys import Keys
 from stagedoor.core.tenure import Stream
@@ -73,13 +73,14 @@ class Losses:
 
     def _look(self) -> list[tuple[RawStream, str]]:
         keys = (self._keys.stream, self._keys.critical)
-        with mapped_errors(), self._client.pipeline(transaction=True) as pipe:
+        # redis-py takes the replies of a transaction apart itself, and stumbles over those of other calls.
+        with mapped_errors(), sound_reply(), self._client.pipeline(transaction=True) as pipe:
             pipe.hmget(self._keys.trimmed, [str(stream.value) for stream in Stream])
             for key in keys:
                 ask_about_stream(pipe, key)
             known, *answers = [or_none(answer) for answer in pipe.execute(raise_on_error=False)]
-        texts = [(text or b"").decode("utf-8", "replace") for text in known]
-        return [(RawStream.of(*answers[at : at + 3]), text) for at, text in zip((0, 3), texts, strict=True)]
+            texts = [(text or b"").decode("utf-8", "replace") for text in known]
+            return [(RawStream.of(*answers[at : at + 3]), text) for at, text in zip((0, 3), texts, strict=True)]
 
     def _note_one(self, stream: Stream, raw: RawStream, known: str) -> Lost | None:
         noted, lost = unnoted(raw, Noted.of(known))

@@ -5,9 +5,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import redis
 
 from stagedoor.broker.connection import Script
 from stagedoor.broker.deliveries import Deliveries
+from stagedoor.broker.losses import Losses
 from stagedoor.broker.redis import RedisDeliveries
 from stagedoor.core.entry import Claimed, Entry
 from stagedoor.core.outcome import Dead, Reason
@@ -108,3 +110,22 @@ def test_a_blocked_read_with_anothers_reply_makes_its_connection_anew(
     entry_id = real.add(job())
     assert [one.entry.entry_id for one in worker.wait(10).claimed] == [entry_id]
     assert worker._blocked._id != before
+
+
+@pytest.mark.parametrize("replies", [[None], [b"+OK"] * 7, [[]], [[b"", b""], b"1-0", 7, b"x", None, None, None]])
+def test_replies_of_others_to_a_look_for_losses_are_none(
+    real: RedisHarness, monkeypatch: pytest.MonkeyPatch, replies: list[Any]
+) -> None:
+    losses = Losses(real.link, real.keys, dead_maxlen=100)
+    with monkeypatch.context() as patched:
+        patched.setattr(redis.client.Pipeline, "execute", lambda *_, **__: replies)
+        with contextlib.suppress(BrokerUnavailable):  # they may fit by chance
+            losses.note()
+
+        def stumble(*_: object, **__: object) -> None:
+            raise AttributeError("'bytes' object has no attribute 'insert'")
+
+        patched.setattr(redis.client.Pipeline, "execute", stumble)
+        with pytest.raises(BrokerUnavailable, match="does not fit"):
+            losses.note()
+    assert losses.note() == ()
