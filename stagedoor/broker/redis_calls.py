@@ -118,7 +118,8 @@ class RedisCalls:
             int(self._settings.stream_maxlen * CAP_SHARE), self._settings.most_call_bytes, LOOK_MS, call.call_id,
             call.flow, to_ms(call.delay_s), call.request_id, call.trace, *metadata,
         ]  # fmt: skip
-        reply = self._run("start_call", [*names, *self._hashes(call.call_id)], args)
+        is_large = sum(map(len, metadata)) > _QUICK_BYTES
+        reply = self._run("start_call", [*names, *self._hashes(call.call_id)], args, patient=is_large)
         with sound_reply():
             word = _known(reply[0], b"created", b"there", b"full", b"bytes")
             if len(reply) == 3:  # noqa: PLR2004 - the word, the flow and the state
@@ -148,7 +149,8 @@ class RedisCalls:
         keys = self._keys
         names = [keys.stream, keys.critical, keys.calls, keys.calls_states, *self._hashes(call_id), keys.delayed]
         limits = [self._settings.most_signals, self._settings.most_call_bytes]
-        reply = self._run("wake", names, [LOOK_MS, call_id, verb, name, value, token, *limits])
+        args = [LOOK_MS, call_id, verb, name, value, token, *limits]
+        reply = self._run("wake", names, args, patient=_is_large(value))
         with sound_reply():
             return Told(reply.decode())
 

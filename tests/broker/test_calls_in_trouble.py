@@ -147,6 +147,15 @@ def test_a_key_of_the_wrong_type_is_an_error_and_no_outage(real: RedisHarness, k
     assert not isinstance(raised.value, BrokerUnavailable)
 
 
+def test_what_is_large_is_given_time(real: RedisHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quick call's time is too short for it, and every repeat would find the same."""
+    calls = calls_of(real)
+    calls.start(new_call())
+    monkeypatch.setattr(real.link, "quick", None)
+    calls.start(new_call("large", metadata={"x": "y" * 1_000_000}))
+    assert calls.signal("c", "go", f'"{"y" * 200_000}"', token="t") is Told.TOLD
+
+
 def _spoil_status(real: RedisHarness) -> None:
     real.client.delete(real.keys.call_status("spoilt"))
     real.client.set(real.keys.call_status("spoilt"), "x")
