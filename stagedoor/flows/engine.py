@@ -275,7 +275,7 @@ class Engine:
         unit = Unit(
             key=key, kind=Kind.CALLBACK, place=None, policy=self._kit.defaults, seen=run.journal.step(key)
         )  # fmt: skip
-        run.deadline_at, run.is_past_outcome = None, True
+        _leave_the_function(run)
 
         def called() -> None:
             callback(FlowCall(run), self._told(spec, outcome))
@@ -303,6 +303,12 @@ class Engine:
         return self._kit.values.revive(outcome.result or "null", self._kit.values.returned_by(spec.function))
 
 
+def _leave_the_function(run: Run) -> None:
+    """Let a run go on to its callback: neither the call's time nor what stopped its function counts there."""
+    run.deadline_at, run.is_past_outcome = None, True
+    run.stop, run.suspend = None, None
+
+
 def _callback_of(spec: FlowSpec, outcome: CallOutcome) -> Callable[[Any, Any], Any] | None:
     return spec.on_success if outcome.state is CallState.DONE else spec.on_failure
 
@@ -317,11 +323,17 @@ def _interruption(spec: FlowSpec, run: Run) -> str:
     return f"CallTimeout: not done {spec.timeout:g} s after its start, in operation {run.history.reached}"
 
 
-def _misfit(run: Run, error: FlowChanged) -> tuple[Ending, StepWrite | None]:
-    """Hand the call back for a worker with other code; park it when none has come in ten minutes."""
+def _misfit(run: Run, error: FlowChanged) -> tuple[Ending, StepWrite | None] | CallOutcome:
+    """Hand the call back for a worker with other code; park it when none has come in ten minutes.
+
+    If its cancel was asked for by then it is cancelled all the same: code that fits may never come again.
+    """
     before, now = run.journal.misfit, run.now()
     since, hops = (before.since, before.hops + 1) if before is not None else (now, 1)
     if now - since > MISFIT_PATIENCE_S:
+        if run.interruption() is CallCancelled:
+            told = f"CallCancelled: somebody asked for it, and no code here fits its history: {describe(error)}"
+            return CallOutcome(state=CallState.CANCELLED, error=told)
         return Park(reason="flow_changed", error=describe(error)), None
     after_s = min(MISFIT_CAP_S, MISFIT_BASE_S * 2.0 ** min(hops - 1, 10))
     waiting_for = f"a worker whose code fits its history; here: {describe(error)}"

@@ -124,6 +124,33 @@ def test_a_misfit_is_handed_back_with_growing_pauses_then_parked_and_resumed_aft
     assert world.result() == '"done"'
 
 
+def test_a_call_that_no_code_fits_any_more_can_be_cancelled_and_its_callback_is_tried_again() -> None:
+    told: list[stagedoor.Failure] = []
+
+    def tell(_call: Any, failure: stagedoor.Failure) -> None:
+        told.append(failure)
+        if len(told) == 1:
+            raise ValueError("not yet")
+
+    world = sleeping()
+    world.know(stagedoor.flow("f", on_failure=tell)(ops("memo:b")))
+    assert world.outside.cancel("c1") is Told.TOLD
+    worker = world.worker()
+    began = world.now()
+    world.run_ready(worker)
+    while not world.state().has_ended:
+        assert world.state() is CallState.SLEEPING, "another worker may have code that fits"
+        due = world.next_due_s()
+        assert due is not None
+        world.advance(due)
+        worker.deliveries.beat(_PULSE)
+        world.run_ready(worker)
+    assert world.state() is CallState.CANCELLED
+    assert world.now() - began == pytest.approx(600, abs=10)
+    assert [failure.state for failure in told] == ["cancelled", "cancelled"]
+    assert "no code here fits its history: FlowChanged: expected 1. step 'a', got 1. memo 'b'" in told[0].error
+
+
 @pytest.mark.parametrize("new", LEGAL)
 def test_what_was_not_reached_may_change(new: tuple[str, ...]) -> None:
     world = sleeping()
