@@ -181,13 +181,13 @@ class TicketStore:
                 self._remember(folder)
 
     def remove(self, path: str) -> bool:
-        """Remove a file, and return whether it was there.
+        """Remove a file, and return whether it was there; a folder of that name is none of ours, and stays.
 
         Nothing stops this from removing what a valid ticket needs: see `tidy`.
         """
         try:
             self.file(path).unlink()
-        except FileNotFoundError:
+        except (FileNotFoundError, IsADirectoryError):
             return False
         return True
 
@@ -237,7 +237,7 @@ class TicketStore:
     def _remove_leftovers(self, folder: str, names: Iterable[str]) -> None:
         """Remove temporary files that a crash left behind."""
         for name in names:
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(FileNotFoundError, IsADirectoryError):
                 file = self.root / folder / name
                 if time.time() - file.stat().st_mtime > _LEFTOVER_S:
                     file.unlink()

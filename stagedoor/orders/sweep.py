@@ -22,6 +22,7 @@ import attrs
 import sqlalchemy as sa
 
 from stagedoor.orders.engine import Database
+from stagedoor.orders.parse import MAX_ID
 from stagedoor.orders.schema import orders, tickets
 from stagedoor.orders.store import TicketStore
 
@@ -62,7 +63,8 @@ def sweep(database: Database, store: TicketStore, paths: Iterable[str]) -> tuple
     of_order: dict[int, list[str]] = defaultdict(list)
     for path in paths:
         match = _ORDER.match(path.rpartition("/")[2])
-        if match:
+        # No order has a larger number, and no database takes it: such a file is somebody else's.
+        if match and int(match[1]) <= MAX_ID:
             of_order[int(match[1])].append(path)
     gone: list[Leftover] = []
     for order_id, of_one in sorted(of_order.items()):

@@ -125,3 +125,20 @@ def test_a_commit_that_has_seen_its_file_keeps_it(book: OrderBook, old: None, mo
     sweeper.join(20)
     assert swept == []
     assert book.check_invariant().is_sound
+
+
+def test_names_that_only_look_like_ours_end_nothing(book: OrderBook, old: None) -> None:
+    order = book.place(order_data())
+    folder = book.store.file(issued(book, order)).parent
+    killed = write(book, order, "killed")
+    stranger = folder / f"{2**63}-1-1-key.pdf"
+    stranger.write_bytes(b"x")
+    for name in (f"{order.order_id}-1-1-folder.pdf", f".{order.order_id}-1-1-folder.pdf.0123456789ab.tmp"):
+        (folder / name).mkdir()
+        os.utime(folder / name, (0, 0))
+    strangers = {path.relative_to(book.store.root).as_posix() for path in folder.iterdir() if path.is_dir()}
+    asked = leftover_paths(book) | strangers
+    assert book.store.file(stranger.relative_to(book.store.root).as_posix()).exists()
+    assert [one.path for one in book.sweep(asked)] == [killed]
+    book.store.tidy(book.reissue(order.order_id))
+    assert len([path for path in folder.iterdir() if path.is_dir()]) == len(strangers)
