@@ -298,8 +298,12 @@ def _told(entry_id: str, fields: Fields, now: float) -> Iterator[str]:
     named = [f"{name} {printable(text[name], 80)}" for name in names if text.get(name)]
     if named:
         yield ", ".join(named)
-    counts = {"attempt": "attempt {}", "crashes": "{} crashes in earlier entries", "hops": "{} workers did not know it",
-              "requeued": "put back from the dead letters {} times"}  # fmt: skip
+    counts = {
+        "attempt": "attempt {}",
+        "crashes": "{} crashes in earlier entries",
+        "hops": "handed back {} times by workers that do not know it",
+        "requeued": "put back from the dead letters {} times",
+    }
     counted = [words.format(printable(text[name], 20)) for name, words in counts.items() if name in text]
     if counted:
         yield ", ".join(counted)
