@@ -256,7 +256,7 @@ def test_on_a_cluster_the_worker_speaks_to_the_node_of_its_slot_and_follows_it_w
     slot = servers.ask(first, "CLUSTER", "KEYSLOT", "{jobs}")
     assert isinstance(slot, int)
     servers.ask(second, "CLUSTER", "ADDSLOTSRANGE", 0, 16383)
-    wait_until(lambda: _is_ok(servers, first))
+    wait_until(lambda: _is_ok(servers, first) and _is_ok(servers, second))
     with pytest.raises(ConfigurationError, match=r"node of a Redis Cluster; name it redis\+cluster"):
         Link(f"redis://127.0.0.1:{second}").check_server()
     # Only the node that has not the slot is named.
