@@ -35,12 +35,19 @@ def mapped_errors() -> Iterator[None]:
     """Turn redis-py's exceptions into ours, by what the caller should do."""
     try:
         yield
-    except redis.exceptions.ResponseError as error:
-        raise _of_response(error) from error
-    except redis.exceptions.DataError as error:
-        raise BrokerError(f"these arguments cannot be sent to Redis: {error}") from error
-    except (redis.exceptions.RedisError, OSError) as error:
-        raise BrokerUnavailable(f"{type(error).__name__}: {error}") from error
+    except _FOREIGN as error:
+        raise _ours(error) from error
+
+
+_FOREIGN = (redis.exceptions.RedisError, OSError)
+
+
+def _ours(error: Exception) -> BrokerError:
+    if isinstance(error, redis.exceptions.ResponseError):
+        return _of_response(error)
+    if isinstance(error, redis.exceptions.DataError):
+        return BrokerError(f"these arguments cannot be sent to Redis: {error}")
+    return BrokerUnavailable(f"{type(error).__name__}: {error}")
 
 
 def _of_response(error: redis.exceptions.ResponseError) -> BrokerError:
@@ -78,8 +85,39 @@ def sound_reply() -> Iterator[None]:
 
 
 def send(client: "redis.Redis", *command: Any) -> Any:
-    """Send one command and return its reply; errors are redis-py's, for `mapped_errors`."""
-    return client.execute_command(*command)  # type: ignore[no-untyped-call]  # redis-py leaves this one untyped
+    """Send one command and return its raw reply; errors are redis-py's, for `mapped_errors`.
+
+    A client's own way to do this retries, measures and translates, which we never ask of it: it
+    costs twice the time of the connections that are its heart.
+    """
+    pool: Any = client.connection_pool  # redis-py leaves most of it untyped
+    connection = pool.get_connection()
+    try:
+        connection.send_packed_command([_packed(command, connection.encoder)])
+        return connection.read_response()
+    except redis.exceptions.ResponseError:
+        raise
+    except BaseException:
+        # A reply may still come: the next command would take it for its own.
+        connection.disconnect()
+        raise
+    finally:
+        pool.release(connection)
+
+
+def _packed(command: Sequence[Any], encoder: Any) -> bytes:
+    """Return a command as it is sent; what is no text, bytes or whole number is redis-py's to judge."""
+    parts = [b"*%d\r\n" % len(command)]
+    for word in command:
+        kind = type(word)
+        if kind is bytes:
+            raw = word
+        elif kind is str:
+            raw = word.encode()
+        else:
+            raw = b"%d" % word if kind is int else encoder.encode(word)
+        parts.append(b"$%d\r\n%b\r\n" % (len(raw), raw))
+    return b"".join(parts)
 
 
 def read_script(name: str) -> str:
@@ -99,11 +137,13 @@ class Script:
 
     def __call__(self, client: "redis.Redis", keys: Sequence[str], args: Sequence[Any]) -> Any:
         """Run it once; a lost script cache costs one more round trip, never an error."""
-        with mapped_errors():
-            try:
-                return send(client, "EVALSHA", self._sha, len(keys), *keys, *args)
-            except redis.exceptions.NoScriptError:
+        try:
+            return send(client, "EVALSHA", self._sha, len(keys), *keys, *args)
+        except redis.exceptions.NoScriptError:
+            with mapped_errors():
                 return send(client, "EVAL", self._text, len(keys), *keys, *args)
+        except _FOREIGN as error:
+            raise _ours(error) from error
 
 
 def _sha1(text: str) -> str:

@@ -2,12 +2,22 @@
 
 import socket
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import redis
 from redis._parsers.base import BaseParser  # what redis-py itself makes errors with
 
-from stagedoor.broker.connection import Link, _check_version, check_url, mapped_errors, masked, read_script
+from stagedoor.broker.connection import (
+    Link,
+    _check_version,
+    _packed,
+    check_url,
+    mapped_errors,
+    masked,
+    read_script,
+    send,
+)
 from stagedoor.broker.deliveries import Answers
 from stagedoor.core.outcome import RetryLater
 from stagedoor.errors import BrokerError, BrokerUnavailable, ConfigurationError, GroupMissing
@@ -272,3 +282,32 @@ def test_errors_inside_a_script_are_mapped_too(real: RedisHarness) -> None:
         with pytest.raises(BrokerError, match="WRONGTYPE") as caught:
             verb()
         assert type(caught.value) is BrokerError
+
+
+def test_a_command_is_packed_as_redis_py_does_and_refused_where_it_does(real: RedisHarness) -> None:
+    connection: Any = real.link.quick.connection_pool.make_connection()  # redis-py leaves most of it untyped
+    command = ("SET", "käse", b"\xff\x00\r\n", 0, -7, 10**30, 1.5, "", memoryview(b"view"), "x" * 9000)
+    assert _packed(command, connection.encoder) == b"".join(connection.pack_command(*command))
+    for word in (None, True, ["a"]):
+        with pytest.raises(redis.exceptions.DataError):
+            _packed(("SET", word), connection.encoder)
+
+
+def test_a_command_that_was_torn_leaves_its_reply_to_nobody(
+    real: RedisHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = real.link.quick
+    real.client.set(f"{real.keys.namespace}-first", "its reply")
+    connection = client.connection_pool.get_connection()
+    client.connection_pool.release(connection)
+    with monkeypatch.context() as patch:
+        patch.setattr(connection, "read_response", _interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            send(client, "GET", f"{real.keys.namespace}-first")
+    # What comes late is not there yet when the next command looks for leftovers.
+    monkeypatch.setattr(connection, "can_read", lambda timeout=0: False)
+    assert send(client, "ECHO", "mine") == b"mine"
+
+
+def _interrupted() -> None:
+    raise KeyboardInterrupt
