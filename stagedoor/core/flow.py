@@ -9,6 +9,7 @@ from nothing at all.
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import FunctionType
 from typing import Any, Protocol
 
 import attrs
@@ -17,6 +18,7 @@ from stagedoor.errors import ConfigurationError
 
 FlowFunction = Callable[[Any], Any]
 _MARK = "__stagedoor_flow__"
+_NOT_PLAIN = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 
 
@@ -89,6 +91,8 @@ def flow_of(function: object) -> FlowSpec | None:
 def is_plain(function: object) -> bool:
     """Return whether calling this runs it: not so with coroutine and generator functions."""
     inner = getattr(function, "func", function)  # a functools.partial hides what it calls
+    if type(inner) is FunctionType and not inner.__dict__:  # `inspect` looks for marks there; it takes 20 times as long
+        return not inner.__code__.co_flags & _NOT_PLAIN
     return not (
         inspect.iscoroutinefunction(inner)
         or inspect.isgeneratorfunction(inner)

@@ -305,7 +305,10 @@ def step_text(step: Step, epoch: int) -> str:
         body["due_at"] = step.due_at
     if step.more:
         body["more"] = dict(step.more)
-    return f"{step.state.value} {epoch} {json.dumps(body, separators=(',', ':'), allow_nan=False)}"
+    return f"{step.state.value} {epoch} {_encode(body)}"
+
+
+_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
 def parse_step(text: str) -> Step:

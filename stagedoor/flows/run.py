@@ -253,12 +253,19 @@ class Run:
         Raises:
             Suspend: the pass is lost, or the call is full.
         """
+        return self._as_found(self.note(write))
+
+    def _as_found(self, written: StepWrite) -> Step:
+        return attrs.evolve(written.step, epoch=self.live.right.epoch)
+
+    def note(self, write: StepWrite) -> StepWrite:
+        """As `record`; return what was written."""
         write = self._stamped(write)
         recorded = self.write(lambda: self.kit.calls.record_step(self.live.right, write))
         self.live.count(write.step)
         if recorded.is_cancel_requested:
             self._is_cancelled = True
-        return attrs.evolve(write.step, epoch=self.live.right.epoch)
+        return write
 
     def take_signal(
         self, name: str, *, taken: StepWrite, timed_out: StepWrite | None, waiting: StepWrite
@@ -336,9 +343,10 @@ class Run:
             write = _write_of(unit, step, kept)
             if _is_due_later(step, self.now()):
                 self.suspend_until(step.due_at or 0.0, waiting_for=waiting_for, write=write)
-            unit = attrs.evolve(unit, seen=self.record(write))
+            written = self.note(write)
             if kept is not None:
                 return kept.value
+            unit = attrs.evolve(unit, seen=self._as_found(written))
             if step.state is StepState.FAILED:
                 raise StepFailed(unit.key, step.attempts, step.error)
 

@@ -29,6 +29,7 @@ PLAIN: Any = Any
 
 _NONE = type(None)
 _decode = json.JSONDecoder().raw_decode
+_encode = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode
 
 
 @attrs.frozen
@@ -120,7 +121,7 @@ class Values:
             if not _is_json(kind):
                 self._build(kind)
                 value = self._converter.unstructure(value, unstructure_as=kind)
-            text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+            text = _encode(value)
         except Exception as error:
             raise InvalidValue(f"{_shown(value)} makes no JSON: {describe(error)}{_hint(kind)}") from error
         # Half a surrogate pair is no UTF-8, but its escape is JSON.
