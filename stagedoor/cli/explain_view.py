@@ -28,9 +28,10 @@ from stagedoor.cli.options import number_of_id
 from stagedoor.cli.output import print_json, show
 from stagedoor.cli.text import printable
 from stagedoor.core.codec import Fields
+from stagedoor.core.history_data import readable
 from stagedoor.core.journal import CALL_ID_PATTERN, CallState, Journal, is_call_id
 from stagedoor.core.keys import Keys
-from stagedoor.errors import BrokerUnavailable, OrderNotFound
+from stagedoor.errors import BrokerError, BrokerUnavailable, OrderNotFound
 from stagedoor.flows import outbox_call_id
 from stagedoor.orders import TokenState
 from stagedoor.orders.history import OutboxRecord
@@ -106,6 +107,8 @@ def _call(asked: str, calls: Calls, tracing: Tracing) -> Found:
     if not is_call_id(asked):
         raise click.BadParameter(f"expected an id of a call, {CALL_ID_PATTERN}, found {asked[:70]!a}")
     journal = calls.show(asked)
+    if journal is not None:
+        readable(journal)
     wanted = Wanted()
     if journal is not None and (journal.state is CallState.PARKED or entry_of(journal)):
         ids = frozenset(filter(None, (entry_of(journal),)))
@@ -121,8 +124,13 @@ def _calls_of(found: Found, calls: Calls) -> Iterator[Journal]:
     started = [outbox_call_id(record.row.outbox_id) for record in found.records]
     for call_id in list(dict.fromkeys([*named, *started]))[:MOST_CALLS]:
         journal = calls.show(call_id) if is_call_id(call_id) else None
-        if journal is not None:
-            yield journal
+        if journal is None:
+            continue
+        try:
+            readable(journal)
+        except BrokerError:
+            continue  # it says so when it is asked for itself
+        yield journal
 
 
 def _number(asked: str) -> int:

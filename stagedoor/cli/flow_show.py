@@ -36,6 +36,8 @@ FIRST, LAST = 10, 50
 """Steps that are shown of a long history, from its beginning and from its end."""
 MOST_ERRORS = 8
 _LONGEST_VALUE = 200
+_LARGEST = 1e12
+"""No time in seconds, and no span of them, is as large."""
 
 
 @attrs.frozen(kw_only=True)
@@ -57,7 +59,10 @@ def stretch_of(step: Step, now: float) -> Stretch:
 
 
 def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    """Return a number of a step's `more`, None for what is none, or none of ours."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return float(value) if abs(value) < _LARGEST else None
 
 
 def due_text(due_at: float, now: float) -> str:

@@ -17,7 +17,7 @@ from stagedoor.broker.redis_calls import RedisCalls
 from stagedoor.cli.flow_show import STYLES, due_text, screen_of
 from stagedoor.cli.output import print_json, safe, show, table, utc
 from stagedoor.cli.text import printable, span
-from stagedoor.core.history_data import data_of
+from stagedoor.core.history_data import data_of, readable
 from stagedoor.core.journal import CallState, is_call_id
 from stagedoor.core.keys import Keys
 from stagedoor.errors import BrokerUnavailable
@@ -139,6 +139,7 @@ def show_call(calls: Calls, call_id: str, *, as_json: bool) -> int:
     if journal is None:
         print_json({"id": call_id, "found": False}) if as_json else print(f"{call_id}: {_GONE}")
         return 1
+    readable(journal)
     if as_json:
         print_json(data_of(journal))
     else:

@@ -11,14 +11,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from stagedoor.core.journal import CALLBACK_KEYS, CallState, Journal, Kind, Step, StepState, is_call_id, step_text
-from stagedoor.errors import InvalidHistory
+from stagedoor.errors import BrokerError, InvalidHistory
 
-__all__ = ["data_of", "error_of", "journal_of", "waiting_for"]
+__all__ = ["data_of", "error_of", "journal_of", "readable", "waiting_for"]
 
 _START = "start"
 """The kind of place 0, which is no operation: the call's start, with its metadata."""
 _EPOCH = 1
 """Of every step in a journal that was read back: nobody writes to it."""
+_LATEST_S = 253_402_300_799
+"""The end of the year 9999: nothing is due later."""
 
 
 def waiting_for(journal: Journal) -> str:
@@ -34,6 +36,53 @@ def error_of(journal: Journal) -> str:
         return ": ".join(filter(None, (journal.parked_reason, journal.parked_error)))
     outcome = journal.outcome
     return outcome.error if outcome is not None else ""
+
+
+def readable(journal: Journal) -> Journal:
+    """Return the journal, every field of which can be read.
+
+    Raises:
+        BrokerError: somebody else has written into it; `flow cancel` may still end the call.
+    """
+    try:
+        _ = journal.flow, journal.state, journal.epoch, journal.misfit
+        for text in _values_of(journal):
+            json.loads(text)
+        due_at = [step.due_at for step in journal.steps.values() if _is_sound(step)]
+        times = [journal.created_at, journal.starts_at, journal.ended_at, journal.due_at, *due_at]
+        for at in filter(None, times):
+            _check_time(at)
+    except (BrokerError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        what = str(error)[:200]
+        raise BrokerError(f"call {journal.call_id}: what is kept of it cannot be read: {what}") from error
+    return journal
+
+
+def _values_of(journal: Journal) -> Iterator[str]:
+    """Yield every JSON text that is kept: of steps, of waiting signals, and the result."""
+    yield from (text for key in journal.steps if (text := journal.value(key)) is not None)
+    for texts in journal.mailbox.values():
+        yield from texts
+    if journal.outcome is not None and journal.outcome.result is not None:
+        yield journal.outcome.result
+
+
+def _check_time(at: float) -> None:
+    if not 0 <= at <= _LATEST_S:
+        raise ValueError(f"{at!r} is no time")
+
+
+def _is_sound(step: Step) -> bool:
+    """Return True.
+
+    Raises:
+        TypeError: something of it is of another type than it says.
+    """
+    kinds = ((step.place, int | None), (step.attempts, int), (step.error, str), (step.due_at, float | int | None))
+    for found, kind in (*kinds, (step.more, dict)):
+        if not isinstance(found, kind):
+            raise TypeError(f"{str(found)[:40]!a} is in a step where something else belongs")
+    return True
 
 
 def data_of(journal: Journal) -> dict[str, Any]:

@@ -145,3 +145,39 @@ def test_an_entry_that_names_a_call_by_an_id_that_is_none_is_explained_all_the_s
     fields: Fields = ((b"kind", b"f"), (b"call_id", b"\xff no id"))
     [account] = command("explain", real.add(fields), "--json").data["accounts"]
     assert account["what"] == "entry"
+
+
+@pytest.mark.parametrize(
+    "field, value",
+    [
+        (".created", "abc"),
+        (".created", "9" * 30),
+        (".due", "-1"),
+        (".epoch", "x"),
+        (".misfit", "x y"),
+        (".outcome", "weird"),
+        (".state", "weird"),
+        ("a", "garbage"),
+        ("a", "done 1 " + "[" * 100_000),
+        ("a", 'done 1 {"kind":"step","place":"x"}'),
+        ("a", 'done 1 {"kind":"step","attempts":"x"}'),
+        ("a", 'waiting 1 {"kind":"signal","place":1,"due_at":1e300}'),
+        ("a", 'done 1 {"kind":"step","place":1,"more":[1]}'),
+    ],
+)
+def test_a_call_that_somebody_has_written_into_says_so(
+    real: RedisHarness, command: Run, field: str, value: str
+) -> None:
+    calls_of(real).start(new_call())
+    real.client.hset(real.keys.call_status("c"), field, value)
+    for words in (("flow", "show", "c"), ("flow", "show", "--json", "c"), ("explain", "c")):
+        said = command(*words)
+        assert said.code == 1
+        assert "call c: what is kept of it cannot be read" in said.err
+
+
+def test_a_value_that_is_no_json_says_so(real: RedisHarness, command: Run) -> None:
+    calls_of(real).start(new_call())
+    real.client.hset(real.keys.call_status("c"), "a", 'done 1 {"kind":"step","place":1}')
+    real.client.hset(real.keys.call_meta("c"), "v:a", "no JSON")
+    assert "cannot be read" in command("flow", "show", "--json", "c").err
