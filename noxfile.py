@@ -36,6 +36,7 @@ import nox  # noqa: E402 - there is no nox before the set-up above has run
 PYTHON = bootstrap.interpreter_for_sessions(sys.argv[1:], os.environ, HERE)
 CONSTRAINTS = "constraints.txt"
 STAMP = ".stagedoor-installed"
+ON_ALL_CORES = ("-n", "auto", "--maxprocesses", "8", "--dist", "worksteal")
 DEMO = ("--orders", "300", "--refund-share", "0.2")
 EDITABLE = ("-e", ".[test]", "-e", "./renderers")
 EDITABLE_WITH_ALL = ("-e", ".[postgres,test]", "-e", "./renderers")
@@ -124,9 +125,9 @@ def demo(session: nox.Session) -> None:
 
 @nox.session(python=PYTHON)
 def tests(session: nox.Session) -> None:
-    """Run all tests, or those named after "--"."""
+    """Run all tests on all cores, or those named after "--"."""
     install_all(session)
-    run_pytest(session, *session.posargs)
+    run_pytest(session, *(session.posargs or ON_ALL_CORES))
 
 
 # -- more tests ---------------------------------------------------------------
