@@ -14,7 +14,7 @@ from stagedoor.orders.check import Finding, InvariantReport
 from stagedoor.orders.engine import OrderBookUnavailable, open_engine
 from stagedoor.orders.outbox import Backlog, Outbox, OutboxRow, ParkedRow, PublishedElsewhere, TransactionRequired
 from stagedoor.orders.parse import format_line, parse_line, parse_order
-from stagedoor.orders.store import TicketFileMissing, TicketStore
+from stagedoor.orders.store import TicketFileMissing, TicketStore, TicketStoreUnavailable
 from stagedoor.orders.sweep import Leftover
 from stagedoor.orders.tickets import NewTicket, Ticket, TokenState
 
@@ -41,6 +41,7 @@ __all__ = [
     "Ticket",
     "TicketFileMissing",
     "TicketStore",
+    "TicketStoreUnavailable",
     "TokenState",
     "TransactionRequired",
     "format_line",

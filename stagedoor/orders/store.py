@@ -12,6 +12,7 @@ book's own: two books that were given the same folder do not touch each other.
 """
 
 import contextlib
+import errno
 import os
 import re
 import secrets
@@ -21,10 +22,10 @@ from pathlib import Path, PurePosixPath
 
 import attrs
 
-from stagedoor.errors import ConfigurationError, OrderError
+from stagedoor.errors import ConfigurationError, OrderError, Unavailable
 from stagedoor.order import Order
 
-__all__ = ["TicketFileMissing", "TicketStore"]
+__all__ = ["TicketFileMissing", "TicketStore", "TicketStoreUnavailable"]
 
 _NAME = re.compile(r"(\d+)-(\d+)-(\d+)-[A-Za-z0-9_]+\.[A-Za-z0-9.]+", re.ASCII)
 _TEMPORARY = re.compile(rf"\.{_NAME.pattern}\.[0-9a-f]{{12}}\.tmp", re.ASCII)
@@ -34,6 +35,31 @@ _SUFFIX = re.compile(r"\.[A-Za-z0-9.]{1,15}")
 _LEFTOVER_S = 3600
 # A hundred orders each; forgetting them only costs a few syncs.
 _ROOTED_FOLDERS = 10_000
+
+
+_WEATHER = frozenset(
+    (
+        *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM),
+        *(errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.ECONNREFUSED, errno.EHOSTDOWN),
+        *(errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EMFILE, errno.ENFILE, errno.ENOMEM),
+    )
+)
+"""What says nothing about the ticket: the disk is full, read-only or away, and somebody will see to it."""
+
+
+class TicketStoreUnavailable(OrderError, Unavailable):
+    """The tickets folder cannot be written to now (full, read-only, away). Every call may be repeated."""
+
+
+@contextlib.contextmanager
+def _mapped_errors() -> Iterator[None]:
+    """Turn what is the file system's outage into ours; no order is given up for a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _WEATHER:
+            raise
+        raise TicketStoreUnavailable(f"the tickets folder cannot serve this call now: {error.strerror}") from error
 
 
 class TicketFileMissing(OrderError):
@@ -106,11 +132,12 @@ class TicketStore:
         """
         return self.file(path).read_bytes()
 
+    @_mapped_errors()
     def write(self, path: str, content: bytes) -> None:
         """Put the file in place, whole or not at all, over one of the same name.
 
         Raises:
-            OSError: the file system would not; nothing is left but, after a crash, a temporary file.
+            TicketStoreUnavailable: the file system will not now; nothing is left but, after a crash, a temporary file.
 
         **Durability**: the content is on disk before the name is; the name itself is once
         `make_durable` has returned. Safe to repeat, also by several processes at once.
@@ -129,6 +156,7 @@ class TicketStore:
                 temporary.unlink()
             raise
 
+    @_mapped_errors()
     def carry(self, path: str, to: str) -> bool:
         """Give a ticket that stays as it is the name of its order's next version, and return whether it was there.
 
@@ -136,7 +164,7 @@ class TicketStore:
         ticket file is ever changed in its place.
 
         Raises:
-            OSError: the file system would not.
+            TicketStoreUnavailable: the file system will not now.
 
         **Durability**: as `write`. Safe to repeat, also by several processes at once.
         """
@@ -164,11 +192,12 @@ class TicketStore:
         self.write(to, content)
         return True
 
+    @_mapped_errors()
     def make_durable(self, paths: Iterable[str]) -> None:
         """Return once the names of these files are on disk, whoever wrote them.
 
         Raises:
-            OSError: the file system would not.
+            TicketStoreUnavailable: the file system will not now.
         """
         for folder in sorted({self.file(path).parent for path in paths}):
             _sync_folder(folder)
@@ -180,6 +209,7 @@ class TicketStore:
                         _sync_folder(parent)
                 self._remember(folder)
 
+    @_mapped_errors()
     def remove(self, path: str) -> bool:
         """Remove a file, and return whether it was there; a folder of that name is none of ours, and stays.
 
@@ -191,6 +221,7 @@ class TicketStore:
             return False
         return True
 
+    @_mapped_errors()
     def tidy(self, order: Order) -> list[str]:
         """Remove the files of this order that no valid ticket can need any more, and return their names.
 

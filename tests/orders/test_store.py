@@ -2,14 +2,16 @@
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
 
+from stagedoor.errors import Unavailable
 from stagedoor.order import Order
-from stagedoor.orders import TicketStore
+from stagedoor.orders import TicketStore, TicketStoreUnavailable
 from stagedoor.orders.parse import parse_order
 from stagedoor.orders.rows import placed
 from tests.orders.support import order_data
@@ -86,10 +88,41 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", no_space)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(TicketStoreUnavailable, match="No space left"):
         store.write(path, b"new")
     assert store.read(path) == b"old"
     assert everything(store) == [Path(path).name]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.ESTALE])
+@pytest.mark.parametrize("verb", ["write", "carry", "make_durable", "tidy"])
+def test_a_folder_that_cannot_be_written_to_is_an_outage_and_no_attempt(
+    store: TicketStore, monkeypatch: pytest.MonkeyPatch, verb: str, code: int
+) -> None:
+    """Whoever fills the disk must not have paid orders given up within half a minute."""
+    path, other = path_of(store), path_of(store, version=2)
+    store.write(path, b"old")
+    acts: dict[str, Callable[[], object]] = {
+        "write": lambda: store.write(path, b"new"),
+        "carry": lambda: store.carry(path, other),
+        "make_durable": lambda: store.make_durable([path]),
+        "tidy": lambda: store.tidy(order_at(9)),
+    }
+
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fsync", fails)
+    monkeypatch.setattr(Path, "replace", fails)
+    monkeypatch.setattr(Path, "unlink", fails)
+    with pytest.raises(TicketStoreUnavailable, match=os.strerror(code)) as raised:
+        acts[verb]()
+    assert isinstance(raised.value, Unavailable)
+
+
+def test_a_name_that_is_too_long_is_no_outage(store: TicketStore) -> None:
+    with pytest.raises(OSError, match="too long"):
+        store.write(f"x/{'y' * 300}", b"")
 
 
 def test_content_name_and_folders_are_synced_in_this_sequence(
