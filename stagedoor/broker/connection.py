@@ -21,6 +21,9 @@ QUICK_TIMEOUT_S = 0.1
 PATIENT_MARGIN_S = 2.0
 """Past the end of a blocked read: time for its reply on a busy machine, short enough to notice a dead connection."""
 
+MOST_CONNECTIONS = 512
+"""A worker of 256 slots may speak in as many threads at once, and its services besides; redis-py's own limit is 100."""
+
 MIN_REDIS = (7, 0)
 MIN_VALKEY = (7, 2)
 
@@ -238,6 +241,7 @@ def masked(url: str) -> str:
 def _client(url: str, timeout_s: float, namespace: str) -> "redis.Redis":
     check_url(url)
     options: dict[str, Any] = {
+        "max_connections": MOST_CONNECTIONS,
         "socket_timeout": timeout_s,
         "socket_connect_timeout": CONNECT_TIMEOUT_S,
         "retry": Retry(NoBackoff(), 0),

@@ -21,6 +21,7 @@ from stagedoor.broker.connection import (
 from stagedoor.broker.deliveries import Answers
 from stagedoor.core.outcome import RetryLater
 from stagedoor.errors import BrokerError, BrokerUnavailable, ConfigurationError, GroupMissing
+from stagedoor.settings import Settings
 from tests.broker.harness import RedisHarness, accepted, ids, job, settled
 from tests.support.redis_server import StartRedis
 
@@ -307,6 +308,20 @@ def test_a_command_that_was_torn_leaves_its_reply_to_nobody(
     # What comes late is not there yet when the next command looks for leftovers.
     monkeypatch.setattr(connection, "can_read", lambda timeout=0: False)
     assert send(client, "ECHO", "mine") == b"mine"
+
+
+@pytest.mark.parametrize("url", ["redis://127.0.0.1:1", "redis+sentinel://127.0.0.1:1/shop"])
+def test_every_slot_may_speak_to_redis_at_once(url: str) -> None:
+    link, services = Link(url), 44
+    for client in (link.quick, link.patient):
+        pool = client.connection_pool
+        connections = [pool.make_connection() for _ in range(MOST_SLOTS + services)]
+        assert len(connections) == MOST_SLOTS + services
+    with pytest.raises(ConfigurationError, match=f"{MOST_SLOTS}"):
+        Settings.load({}, {"slots": str(MOST_SLOTS + 1)})
+
+
+MOST_SLOTS = 256
 
 
 def _interrupted() -> None:
