@@ -441,6 +441,21 @@ def test_all_that_a_call_keeps_is_bounded(broker: Harness) -> None:
     assert int(journal.status[".bytes"]) == sent
 
 
+@pytest.mark.parametrize("is_decided_first", [False, True])
+def test_a_call_that_is_full_can_still_end(broker: Harness, is_decided_first: bool) -> None:
+    """Whoever may send it signals could keep it for ever otherwise."""
+    _, calls, _, right = started(broker, most_call_bytes=200)
+    told = [calls.signal("c", "go", "1" * 10, token=str(number)) for number in range(20)]
+    assert told[-1] is Told.FULL
+    outcome = CallOutcome(state=CallState.FAILED, error="x" * 1000)
+    if is_decided_first:
+        calls.record_outcome(right, outcome)
+    assert calls.end_pass(right, Finish(outcome=outcome)) == Ended()
+    journal = calls.show("c")
+    assert journal is not None
+    assert journal.outcome == outcome
+
+
 def test_a_key_that_would_be_taken_for_the_engines_is_refused(broker: Harness) -> None:
     _, calls, _, right = started(broker)
     for key in ("", ".state", ".epoch", "x" * 513):

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 import stagedoor
+from stagedoor.broker.call_texts import CallSettings
+from stagedoor.broker.calls import Told
 from stagedoor.core.journal import CallState
 from stagedoor.flows import look_up, open_calls, send_signal, start
 from tests.flows.support import World
@@ -184,6 +186,29 @@ def test_too_many_bytes_in_all_end_the_call() -> None:
     world.run()
     assert (world.state(), "FlowLimitExceeded" in world.error()) == (CallState.FAILED, True)
     assert len(world.show().steps) == 64
+
+
+def test_a_call_whose_mailbox_is_full_ends_and_can_be_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even the error of its end fitted; five passes of a thousand tries each parked it instead."""
+    settings = CallSettings(most_call_bytes=1000)
+    monkeypatch.setattr("stagedoor.testing.fake_calls.CallSettings", lambda: settings)
+
+    @stagedoor.flow("f")
+    def f(call: stagedoor.Call) -> None:
+        call.wait_signal("go")
+        call.step("s", lambda: "x" * 100)
+
+    for verb in ("wake", "cancel"):
+        world = World(f)
+        world.start("f")
+        worker = world.run()
+        world.signal("go")
+        for size in (200, 20, 1):
+            while world.signal("other", "1" * size) is Told.TOLD:
+                pass
+        getattr(world.outside, verb)("c1")
+        world.run(worker)
+        assert world.state() is {"wake": CallState.FAILED, "cancel": CallState.CANCELLED}[verb]
 
 
 def test_operations_inside_a_step_or_an_item_or_from_a_thread_or_after_the_pass() -> None:

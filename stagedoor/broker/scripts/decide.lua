@@ -19,7 +19,9 @@ if not may_write(KEYS[1], ARGV[1]) then return 'lost' end
 local decided = redis.call('HGET', KEYS[1], '.outcome')
 if decided then return decided == ARGV[3] and 'ok' or 'lost' end
 local result = ARGV[5] == '1' and ARGV[6] or nil
-if not take_bytes(KEYS[1], #ARGV[4] + #(result or ''), tonumber(ARGV[2])) then return 'bytes' end
+-- A call that is full must still be able to end: an error, which is short, always fits.
+local most_bytes = result and tonumber(ARGV[2]) or math.huge
+if not take_bytes(KEYS[1], #ARGV[4] + #(result or ''), most_bytes) then return 'bytes' end
 if result then redis.call('HSET', KEYS[2], 'result', result) end
 redis.call('HSET', KEYS[1], '.outcome', ARGV[3], '.error', ARGV[4])
 return 'ok'
