@@ -122,10 +122,11 @@ def send_signal(calls: Calls, call_id: str, name: str, value: Any = None, *, tok
         call_id: of the call.
         name: what the call waits for.
         value: JSON, at most 256 KiB.
-        token: names this sending: sent again with the same one it is delivered once. Random, if None.
+        token: names this sending, 1 to 200 printable characters, the first no dot: sent again with the same one it is
+            delivered once. Random, if None.
 
     Raises:
-        FlowMisused: a name is not allowed.
+        FlowMisused: a name or the token is not allowed.
         InvalidValue: the value is no JSON, or too large.
         BrokerUnavailable: repeat it with the same *token*.
 
@@ -136,6 +137,9 @@ def send_signal(calls: Calls, call_id: str, name: str, value: Any = None, *, tok
         raise FlowMisused(f"{call_id!r} is no id of a call")
     if not is_key(name):
         raise FlowMisused(f"the signal {name!r}: expected 1 to 200 printable characters, the first no dot")
+    if token is not None and not is_key(token):
+        # It is kept as long as the call, and counts for nothing of what a call may keep.
+        raise FlowMisused(f"the token {token[:40]!r}: expected 1 to 200 printable characters, the first no dot")
     text = Values().keep(value).text
     return calls.signal(call_id, name, text, token=secrets.token_hex(16) if token is None else token)
 

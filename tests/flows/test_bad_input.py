@@ -297,6 +297,12 @@ def test_signals_that_are_refused(arguments: tuple[Any, ...]) -> None:
         send_signal(World().outside, *arguments)
 
 
+@pytest.mark.parametrize("token", ["", "x" * 201, "a\nb", ".t"])
+def test_tokens_that_are_refused(token: str) -> None:
+    with pytest.raises(stagedoor.FlowMisused, match="expected 1 to 200 printable"):
+        send_signal(World().outside, "c1", "n", token=token)
+
+
 def test_a_call_is_looked_up() -> None:
     @stagedoor.flow("f")
     def f(call: stagedoor.Call) -> list[int]:
