@@ -9,6 +9,17 @@ What is not: entries are not ordered, a handler may run more than once, and a
 thread that ignores ``ctx.check()`` is not stopped before its process is.
 """
 
+import sys
+
+# Before anything else is imported, for that is written in words that an older Python cannot read:
+# whoever has one is told so, instead of being shown a SyntaxError. Nothing newer may stand in this file.
+if sys.version_info < (3, 13):  # noqa: UP036 - an older one gets here from a checkout
+    _TOO_OLD = f"stagedoor: this python is {sys.version_info[0]}.{sys.version_info[1]}; it has to be 3.13 or later"
+    if sys.argv[:1] == ["-m"]:
+        sys.stderr.write(_TOO_OLD + "\n")
+        raise SystemExit(2)
+    raise ImportError(_TOO_OLD)
+
 from stagedoor.core.flow import Call, Failure, flow
 from stagedoor.core.handler import handler
 from stagedoor.core.job import Job
