@@ -71,6 +71,18 @@ class Commands(click.Group):
         assert isinstance(command, click.Command), f"{entry.module}.command is a click command"
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that is asked for; one that is not there is refused with those of similar names."""
+        asked = args[0]
+        if not asked.startswith("-") and self.get_command(ctx, asked) is None:
+            import difflib  # noqa: PLC0415 - only for a mistake
+
+            close = " or ".join(map(repr, difflib.get_close_matches(asked, COMMANDS, n=2)))
+            ctx.fail(f"No such command {asked!r}." + (f" Did you mean {close}?" if close else ""))
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as above
         """Write the table without importing what is in it."""
         with formatter.section("Commands"):

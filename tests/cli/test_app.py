@@ -1,8 +1,10 @@
 """The table of commands, how one is found, and what becomes of exceptions."""
 
+import ast
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
@@ -23,6 +25,8 @@ from stagedoor.errors import (
 )
 
 type Captured = pytest.CaptureFixture[str]
+
+PACKAGE = Path(app.__file__).parents[1]
 
 
 def raising(error: BaseException) -> click.Command:
@@ -107,7 +111,33 @@ def test_a_command_that_cannot_be_imported_leaves_the_others_alone(
 
 def test_an_unknown_command_is_a_mistake_of_the_caller(capsys: Captured) -> None:
     assert run(["statsu"]) == 2
-    assert "statsu" in capsys.readouterr().err
+    assert "No such command 'statsu'. Did you mean 'status'?" in capsys.readouterr().err
+    assert run(["zzz"]) == 2
+    said = capsys.readouterr().err
+    assert "No such command 'zzz'." in said
+    assert "Did you mean" not in said
+
+
+# -- an older Python -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["__init__.py", "__main__.py"])
+def test_what_an_older_python_reads_first_has_nothing_that_it_cannot_read(name: str) -> None:
+    ast.parse((PACKAGE / name).read_text("utf-8"), feature_version=(3, 9))
+
+
+@pytest.mark.parametrize("words,kind", [(["-m"], SystemExit), (["shop.py"], ImportError)])
+def test_an_older_python_is_told_so_before_anything_is_imported(
+    words: list[str], kind: type[BaseException], monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    code = compile((PACKAGE / "__init__.py").read_text("utf-8"), "__init__.py", "exec")
+    monkeypatch.setattr(sys, "version_info", (3, 11, 7, "final", 0))
+    monkeypatch.setattr(sys, "argv", words)
+    names: dict[str, Any] = {}
+    with pytest.raises(kind) as raised:
+        exec(code, names)
+    assert "this python is 3.11; it has to be 3.13 or later" in f"{capsys.readouterr().err}{raised.value}"
+    assert "flow" not in names
 
 
 def test_a_flag_before_its_command_is_pointed_out(capsys: Captured) -> None:
