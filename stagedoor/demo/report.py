@@ -1,5 +1,7 @@
 """What a demo has shown: the object of ``--json``, and the same for people. Pure."""
 
+import shlex
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -137,4 +139,10 @@ def places_of(ending: Ending) -> Iterator[tuple[str, str]]:
         yield "", ending.example_of
     yield "logs", str(ending.logs_dir)
     if ending.example_id is not None:
-        yield "an order", f"python -m stagedoor order show {ending.example_id} --orders-url {ending.orders_url}"
+        yield "an order", _show_command(ending, ending.example_id)
+
+
+def _show_command(ending: Ending, order_id: int) -> str:
+    """Return what can be pasted into a shell, whichever Python its ``python`` is."""
+    words = [sys.executable, "-m", "stagedoor", "order", "show", str(order_id)]
+    return shlex.join([*words, "--orders-url", ending.orders_url, "--tickets-dir", str(ending.tickets_dir)])

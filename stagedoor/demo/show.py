@@ -194,7 +194,8 @@ def print_report(console: Console, report: Report, ending: Ending) -> None:
     table.add_column(style="dim", overflow="fold")
     for name, figure, words in rows_of(report, ending):
         is_bad = name in {"lost", "wrong"} and figure != "0"
-        table.add_row(name, Text(figure, style="bold red" if is_bad else "bold"), words)
+        # As text: [test] is an extra's name here, and not markup.
+        table.add_row(name, Text(figure, style="bold red" if is_bad else "bold"), Text(words))
     parts: list[RenderableType] = [Text(title, style="bold green" if report.is_sound else "bold red"), Text(), table]
     parts += _problems(report)
     console.print(Padding(Group(*parts), (1, 0, 1, 1)))

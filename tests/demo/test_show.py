@@ -2,6 +2,8 @@
 
 import io
 import json
+import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +159,13 @@ def test_a_good_report_says_so_and_where_everything_is() -> None:
     assert "Nothing lost, nothing wrong." in text
     assert "10.1 s" in text
     assert str(ENDING.example) in text, "a path that is to be copied is neither wrapped nor cut"
-    assert "python -m stagedoor order show 2 --orders-url sqlite:////d/orders.db" in text
+    words = "-m stagedoor order show 2 --orders-url sqlite:////d/orders.db --tickets-dir /d/tickets\n"
+    assert f"{shlex.quote(sys.executable)} {words}" in text, "it works as it is, whichever python the shell's is"
+
+
+def test_the_extra_that_reads_qr_codes_is_named_with_its_brackets() -> None:
+    without = attrs.evolve(REPORT, checked=attrs.evolve(CHECKED, has_read_codes=False))
+    assert "with stagedoor[test] their" in " ".join(report_text(without).split())
 
 
 def test_a_bad_report_names_the_first_problems_and_counts_the_rest() -> None:
