@@ -12,7 +12,7 @@ from typing import Any
 
 import attrs
 
-from stagedoor.core.journal import Kind, Step, StepState, StepWrite
+from stagedoor.core.journal import MAX_STEPS, Kind, Step, StepState, StepWrite
 from stagedoor.errors import FlowMisused, StepFailed
 from stagedoor.flows.attempts import Policy, Unit, check_policy, is_whole
 from stagedoor.flows.run import Changed, Lost, Run
@@ -32,6 +32,9 @@ def gather(
     check_policy(key, function, policy)
     if not is_whole(limit) or limit < 1:
         raise FlowMisused(f"{key!r}: limit is {limit!r}; it must be 1 or more")
+    if len(listed) >= MAX_STEPS:
+        # At the last of them the call would be full, when all others have been done.
+        raise FlowMisused(f"{key!r}: {len(listed):,} items; a call may have {MAX_STEPS:,} steps, and each is one")
     step = _opened(run, key, seen, listed)
     keys = [f"{key}/{index}" for index in range(len(listed))]
     run.claim_items(keys)

@@ -188,6 +188,13 @@ def test_too_many_bytes_in_all_end_the_call() -> None:
     assert len(world.show().steps) == 64
 
 
+def test_more_items_than_a_call_may_have_steps_are_refused_before_the_first_is_done() -> None:
+    ran: list[int] = []
+    state, error = outcome(lambda call: call.gather("g", range(10_000), ran.append))
+    assert (state, ran) == (CallState.FAILED, [])
+    assert "10,000 items" in error
+
+
 def test_a_call_whose_mailbox_is_full_ends_and_can_be_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even the error of its end fitted; five passes of a thousand tries each parked it instead."""
     settings = CallSettings(most_call_bytes=1000)
