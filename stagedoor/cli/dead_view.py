@@ -11,7 +11,7 @@ from rich.text import Text
 from stagedoor.broker.connection import Link, masked
 from stagedoor.broker.dead_letters import PAGE, DeadLetters, Letter, Requeued, problem_of
 from stagedoor.cli.output import facts, print_json, safe, show, table
-from stagedoor.cli.text import printable, span
+from stagedoor.cli.text import counted, printable, span
 from stagedoor.core.codec import Fields
 from stagedoor.core.entry import queued_ms
 from stagedoor.core.keys import Keys
@@ -188,7 +188,7 @@ def requeue(letters: DeadLetters, dead_ids: Sequence[str], wanted: Wanted, *, as
         return int(bool(refused))
     for one in refused:
         print(f"{one.dead_id}: {printable(one.problem)}")
-    print(f"{_counted(len(back))} put back" + (f", {len(refused)} not" if refused else ""))
+    print(f"{counted(len(back), 'job')} put back" + (f", {len(refused)} not" if refused else ""))
     if any(one.is_full for one in refused):
         print("the stream is full; give the same command again when workers have caught up")
     return int(bool(refused))
@@ -207,7 +207,7 @@ def drop(letters: DeadLetters, dead_ids: Sequence[str], wanted: Wanted, *, as_js
         return int(bool(gone))
     for dead_id in gone:
         print(f"{dead_id}: {_GONE}")
-    print(f"{_counted(len(dropped))} dropped")
+    print(f"{counted(len(dropped), 'job')} dropped")
     return int(bool(gone))
 
 
@@ -223,7 +223,3 @@ def _chunks(letters: DeadLetters, dead_ids: Sequence[str], wanted: Wanted) -> It
 
 def _matching(page: Iterable[Letter], wanted: Wanted) -> Iterator[Letter]:
     return (letter for letter in page if wanted.matches(letter))
-
-
-def _counted(number: int) -> str:
-    return f"{number:,} job" if number == 1 else f"{number:,} jobs"

@@ -29,7 +29,7 @@ from stagedoor.cli.findings import (
 )
 from stagedoor.cli.output import print_json, show
 from stagedoor.cli.plugins import load_plugins
-from stagedoor.cli.text import printable
+from stagedoor.cli.text import counted, printable
 from stagedoor.core.keys import Keys
 from stagedoor.errors import BrokerError, BrokerUnavailable, ConfigurationError, OrderError
 from stagedoor.settings import Settings
@@ -63,10 +63,8 @@ def _plugins(settings: Settings, gil_culprits: Sequence[str]) -> Iterator[Findin
     for note in plugins.notes:
         yield Finding(about="plugins", level="note", seen=note)
     names = ", ".join(item.name for item in plugins.registry.installed) or "none"
-    yield good(
-        "plugins",
-        f"{len(plugins.handlers)} handlers, {len(plugins.flows)} flows; renderers: {names}; they load and warm up",
-    )
+    kinds = f"{counted(len(plugins.handlers), 'handler')}, {counted(len(plugins.flows), 'flow')}"
+    yield good("plugins", f"{kinds}; renderers: {names}; they load and warm up")
 
 
 @attrs.frozen(kw_only=True)
@@ -163,15 +161,15 @@ class _Room:
                 self._deliveries().ensure_groups()
                 yield "the consumer groups are there"
             case "reclaim":
-                yield f"{self._deliveries().reclaim().moved:,} entries are in the pool"
+                yield f"{counted(self._deliveries().reclaim().moved, 'entry is', 'entries are')} in the pool"
             case "mend":
-                yield f"{self._mend_delayed(cure.items):,} delayed jobs are due now"
+                yield f"{counted(self._mend_delayed(cure.items), 'delayed job is', 'delayed jobs are')} due now"
             case "look_after":
-                yield f"{self._look_after():,} calls were looked after"
+                yield f"{counted(self._look_after(), 'call was', 'calls were')} looked after"
             case "wake":
                 calls = RedisCalls(self.link, self.keys)
                 woken = sum(calls.wake(call_id) is Told.TOLD for call_id in cure.items)
-                yield f"{woken:,} calls are woken"
+                yield f"{counted(woken, 'call is', 'calls are')} woken"
             case "reissue" | "void":
                 yield from self._cure_orders(cure)
             case "sweep":
@@ -196,7 +194,7 @@ class _Room:
             gone = self.books.orders.sweep(paths)
         except (OrderError, OSError) as error:
             return f"tickets folder: {error}"
-        return f"{files_said(gone)} that no ticket needs are removed"
+        return f"{files_said(gone)} that no ticket needs {'is' if len(gone) == 1 else 'are'} removed"
 
     def _cure_orders(self, cure: Cure) -> Iterator[str]:
         assert self.books is not None, "findings about orders come from a book"
@@ -212,8 +210,10 @@ class _Room:
                 yield f"order {order_id}: {error}"
             else:
                 done += 1
-        what = "have void tickets only" if cure.verb == "void" else "are to be issued again"
-        yield f"{done:,} orders {what}"
+        if cure.verb == "void":
+            yield f"{counted(done, 'order has', 'orders have')} void tickets only"
+        else:
+            yield f"{counted(done, 'order is', 'orders are')} to be issued again"
 
     def _deliveries(self) -> RedisDeliveries:
         settings = DeliverySettings(

@@ -15,7 +15,7 @@ from stagedoor.broker.dead_letters import Letter, problem_of
 from stagedoor.broker.tracing import Trace, TracedDelayed, TracedEntry
 from stagedoor.cli.explaining_calls import of_call
 from stagedoor.cli.output import utc
-from stagedoor.cli.text import printable, span
+from stagedoor.cli.text import counted, printable, span
 from stagedoor.core.codec import Fields
 from stagedoor.core.entry import queued_ms
 from stagedoor.core.journal import Journal
@@ -105,14 +105,19 @@ def about_order(order: OrderFacts) -> str:
     """Return what the order book says of an order, in a sentence."""
     tickets = f"{order.valid} valid and {order.void} void tickets"
     if order.status == "refunded":
-        done = "its tickets are void" if order.valid == 0 else f"{order.valid} tickets are still to be voided"
+        done = (
+            "its tickets are void"
+            if order.valid == 0
+            else f"{counted(order.valid, 'ticket is', 'tickets are')} still to be voided"
+        )
         return f"order {order.order_id} is refunded, version {order.version}: {done}"
     issue = {
         "issued": f"its tickets are issued: {tickets}",
         "damaged": f"its tickets were issued, but a file or a row is missing: {tickets}",
         "due": f"tickets for this version have not been issued: {tickets}",
     }[order.issue]
-    return f"order {order.order_id} is placed, version {order.version}, {order.positions} positions: {issue}"
+    positions = counted(order.positions, "position")
+    return f"order {order.order_id} is placed, version {order.version}, {positions}: {issue}"
 
 
 def about_token(token: TokenState) -> str:
@@ -192,7 +197,8 @@ def _of_entry(entry: TracedEntry, trace: Trace, rules: Rules) -> Account:
     stream = "the stream" if entry.stream is Stream.JOBS else "the critical stream"
     crashes = len(entry.crash_log)
     if crashes >= rules.max_crashes:
-        coming += f"; it is dead-lettered as poison before it starts, for {crashes} processes vanished with it"
+        vanished = counted(crashes, "process", "processes")
+        coming += f"; it is dead-lettered as poison before it starts, for {vanished} vanished with it"
     gone = () if entry.has_body else ("somebody has deleted its fields: only its holder knows them",)
     return Account(
         what="entry",
@@ -274,7 +280,9 @@ def _of_delayed(delayed: TracedDelayed, trace: Trace, rules: Rules) -> Account:
 def _of_letter(letter: Letter, now: float) -> Account:
     age_s = max(0.0, now - queued_ms(letter.dead_id) / 1000)
     problem = problem_of(letter)
-    crashes = (f"{len(letter.history)} processes vanished while they held it",) if letter.history else ()
+    crashes = (
+        (f"{counted(len(letter.history), 'process', 'processes')} vanished while holding it",) if letter.history else ()
+    )
     requeue = f"nothing by itself; dead requeue {letter.dead_id} puts it back as a first attempt"
     return Account(
         what="dead",
@@ -300,18 +308,22 @@ def _told(entry_id: str, fields: Fields, now: float) -> Iterator[str]:
         yield ", ".join(named)
     counts = {
         "attempt": "attempt {}",
-        "crashes": "{} crashes in earlier entries",
-        "hops": "handed back {} times by workers that do not know it",
-        "requeued": "put back from the dead letters {} times",
+        "crashes": "{crashes} in earlier entries",
+        "hops": "handed back {times} by workers that do not know it",
+        "requeued": "put back from the dead letters {times}",
     }
-    counted = [words.format(printable(text[name], 20)) for name, words in counts.items() if name in text]
-    if counted:
-        yield ", ".join(counted)
+    said = [_numbered(words, printable(text[name], 20)) for name, words in counts.items() if name in text]
+    if said:
+        yield ", ".join(said)
+
+
+def _numbered(words: str, number: str) -> str:
+    return words.format(number, times=counted(number, "time"), crashes=counted(number, "crash", "crashes"))
 
 
 def _handed_out(entry: TracedEntry) -> Iterator[str]:
     if entry.deliveries:
-        yield f"handed out {entry.deliveries} times, last touched {span(entry.idle_s)} ago"
+        yield f"handed out {counted(entry.deliveries, 'time')}, last touched {span(entry.idle_s)} ago"
     for line in entry.crash_log:
         ms, _, who = line.partition(" ")
         at = utc(int(ms) / 1000) if ms.isascii() and ms.isdigit() and len(ms) <= 13 else "?"  # noqa: PLR2004 - digits of a time in ms

@@ -6,7 +6,7 @@ import attrs
 
 from stagedoor.cli.flow_show import awaited_signal, due_text
 from stagedoor.cli.output import utc
-from stagedoor.cli.text import printable, span
+from stagedoor.cli.text import counted, printable, span
 from stagedoor.core.history_data import error_of, waiting_for
 from stagedoor.core.journal import CallState, Journal, StepState
 
@@ -60,10 +60,11 @@ def _history(journal: Journal, now: float) -> Iterator[str]:
     steps = journal.steps
     if steps:
         done = sum(step.state is StepState.DONE for step in steps.values())
-        yield f"{done} of {len(steps)} recorded steps are done"
+        yield f"{done} of {counted(len(steps), 'recorded step is', 'recorded steps are')} done"
     for key, step in steps.items():
         if step.error and step.state in {StepState.RETRY, StepState.FAILED}:
-            yield printable(f"step {key!r} is {step.state.value} after {step.attempts} attempts: {step.error}")
+            what = "has failed" if step.state is StepState.FAILED else "is tried again"
+            yield printable(f"step {key!r} {what} after {counted(step.attempts, 'attempt')}: {step.error}")
     if journal.ended_at is not None:
         yield f"ended {span(max(0.0, now - journal.ended_at))} ago, {utc(journal.ended_at)}"
     if journal.is_cancel_requested and not journal.state.has_ended:
@@ -82,7 +83,8 @@ def _next(journal: Journal, now: float, *, has_workers: bool) -> str:
     sent = f"it goes on when somebody says flow signal {journal.call_id} {signal!r} VALUE" if signal else ""
     if journal.due_at is None:
         return sent or "it goes on when somebody wakes it: by a signal, or by flow cancel"
-    timer = f"a worker goes on with it {due_text(journal.due_at, now)}"
+    when = "at once" if journal.due_at <= now else due_text(journal.due_at, now)
+    timer = f"a worker goes on with it {when}"
     if journal.due_at < now - LATE_S:
         timer = "a worker goes on with it; it is due for so long only when none runs"
     return f"{sent}, and else {timer}" if sent else timer

@@ -8,7 +8,7 @@ import attrs
 from stagedoor.broker.checkup import ConsumerView, Examination
 from stagedoor.broker.inspection import Overview
 from stagedoor.broker.redis import CAP_SHARE, FORGET_CONSUMER_MS
-from stagedoor.cli.text import printable, span
+from stagedoor.cli.text import counted, printable, span
 from stagedoor.core.keys import POOL
 from stagedoor.orders import Backlog, InvariantReport, Leftover, ParkedRow
 from stagedoor.settings import Settings
@@ -99,11 +99,12 @@ def _groups(seen: Examination, overview: Overview | None) -> Iterator[Finding]:
         return
     lengths = {"JOBS": overview.stream.length, "CRITICAL": overview.critical.length}
     for stream in seen.groupless:
-        if lengths[stream.name]:
+        if count := lengths[stream.name]:
+            name = stream.name.lower()
             yield Finding(
                 about="group",
                 level="wrong",
-                seen=f"{lengths[stream.name]:,} entries of {stream.name.lower()} have no consumer group",
+                seen=f"{counted(count, f'entry of {name} has', f'entries of {name} have')} no consumer group",
                 means="nobody has them in hand; a worker makes the group at its start, from the first entry on",
                 fix="make the group",
                 cure=Cure(verb="make_groups"),
@@ -116,11 +117,13 @@ def _consumers(consumers: Sequence[ConsumerView], settings: Settings) -> Iterato
             continue
         name = printable(one.name, 64)
         if one.pending and _is_gone(one, settings):
+            of = one.stream.name.lower()
+            owed = counted(one.pending, f"entry of {of} is", f"entries of {of} are")
             why = "has no record" if one.worker is None else f"has not beaten for {span(one.worker.beat_age_s)}"
             yield Finding(
                 about="owners",
                 level="wrong",
-                seen=f"{one.pending:,} entries of {one.stream.name.lower()} are pending under {name}, which {why}",
+                seen=f"{owed} pending under {name}, which {why}",
                 means="no live worker sweeps: none runs, or none has been well for long enough to judge",
                 fix=f"move to the pool what nobody has touched for {settings.reclaim_idle_s:g} s",
                 cure=Cure(verb="reclaim"),
@@ -143,16 +146,28 @@ def _is_gone(one: ConsumerView, settings: Settings) -> bool:
 
 def _delayed(seen: Examination) -> Iterator[Finding]:
     kinds = (
-        (seen.delayed.never_due, "have a due time that is none", "they would never come due"),
-        (seen.delayed.bodiless, "have no body", "their fields are lost; each becomes a dead letter when it is due"),
-        (seen.delayed.homeless, "are bodies without a due time", "they would wait for ever"),
+        (
+            seen.delayed.never_due,
+            ("has a due time that is none", "have a due time that is none"),
+            "they would never come due",
+        ),
+        (
+            seen.delayed.bodiless,
+            ("has no body", "have no body"),
+            "their fields are lost; each becomes a dead letter when it is due",
+        ),
+        (
+            seen.delayed.homeless,
+            ("is a body without a due time", "are bodies without a due time"),
+            "they would wait for ever",
+        ),
     )
-    for members, what, means in kinds:
+    for members, (one, many), means in kinds:
         if members:
             yield Finding(
                 about="delayed",
                 level="wrong",
-                seen=f"{len(members):,} delayed jobs {what}: {_named(members)}",
+                seen=f"{counted(len(members), f'delayed job {one}', f'delayed jobs {many}')}: {_named(members)}",
                 means=f"{means}; somebody else has written here, or Redis was full",
                 fix="make them due now: a worker puts each back into its stream, or makes a dead letter of it",
                 cure=Cure(verb="mend", items=members),
@@ -164,26 +179,26 @@ def _calls(seen: Examination) -> Iterator[Finding]:
         yield Finding(
             about="flows",
             level="wrong",
-            seen=f"{seen.calls.overdue:,} calls should have been looked after minutes ago",
+            seen=f"{counted(seen.calls.overdue, 'call')} should have been looked after minutes ago",
             means="no worker runs; what one of them has lost, a timer or an entry, is not made anew meanwhile",
             fix="look after them once",
             cure=Cure(verb="look_after"),
         )
-    if seen.calls.timerless:
+    if timerless := seen.calls.timerless:
         yield Finding(
             about="flows",
             level="wrong",
-            seen=f"{len(seen.calls.timerless):,} sleeping calls have no timer: {_named(seen.calls.timerless)}",
+            seen=f"{counted(len(timerless), 'sleeping call has', 'sleeping calls have')} no timer: {_named(timerless)}",
             means="somebody has deleted them; once their time is over a worker that looks after calls wakes them",
             fix="wake them: their next passes set their timers anew",
-            cure=Cure(verb="wake", items=seen.calls.timerless),
+            cure=Cure(verb="wake", items=timerless),
         )
     if seen.calls.parked:
         parked = [f"{one.call_id} of {one.flow} ({one.reason}: {one.error})" for one in seen.calls.parked]
         yield Finding(
             about="flows",
             level="wrong",
-            seen=f"{len(parked):,} calls are parked: {_named(parked)}",
+            seen=f"{counted(len(parked), 'call is', 'calls are')} parked: {_named(parked)}",
             means="they stand still; nothing is lost, and nothing goes on",
             fix="nothing: put right what parked them, then flow resume, or flow cancel",
         )
@@ -208,7 +223,7 @@ def of_overview(overview: Overview, settings: Settings) -> Iterator[Finding]:
         yield Finding(
             about="dead letters",
             level="note",
-            seen=f"{overview.dead:,} dead letters",
+            seen=counted(overview.dead, "dead letter"),
             means="jobs that were given up, each with its reason: dead list",
             fix="nothing: dead requeue, or dead drop",
         )
@@ -221,11 +236,13 @@ def _workers(overview: Overview, settings: Settings) -> Iterator[Finding]:
         yield Finding(
             about="workers",
             level="wrong" if owed else "note",
-            seen=f"no worker runs, and {owed:,} entries are owed" if owed else "no worker runs; nothing is owed",
+            seen=f"no worker runs, and {counted(owed, 'entry is', 'entries are')} owed"
+            if owed
+            else "no worker runs; nothing is owed",
             fix="nothing: python -m stagedoor",
         )
     else:
-        yield good("workers", f"{len(live)} live, {sum(worker.held for worker in live)} jobs in hand")
+        yield good("workers", f"{len(live)} live, {counted(sum(worker.held for worker in live), 'job')} in hand")
     for worker in live:
         if worker.orphaned:
             yield Finding(
@@ -239,10 +256,11 @@ def _workers(overview: Overview, settings: Settings) -> Iterator[Finding]:
 
 def _stream(overview: Overview, settings: Settings) -> Iterator[Finding]:
     if overview.trimmed_unread:
+        lost = counted(overview.trimmed_unread, "entry was", "entries were")
         yield Finding(
             about="stream",
             level="wrong",
-            seen=f"at least {overview.trimmed_unread:,} entries were deleted before anybody read them",
+            seen=f"at least {lost} deleted before anybody read them",
             means="lost jobs: somebody trims or deletes from the stream, which nobody of ours does",
             fix="nothing: find out who; the check of the orders says which have no tickets",
         )
@@ -277,18 +295,18 @@ def of_outbox(backlog: Backlog, parked: Sequence[ParkedRow]) -> Iterator[Finding
         yield Finding(
             about="outbox",
             level="wrong",
-            seen=f"{backlog.waiting:,} rows wait, the oldest for {span(backlog.oldest_age_s)}",
+            seen=f"{counted(backlog.waiting, 'row waits', 'rows wait')}, the oldest for {span(backlog.oldest_age_s)}",
             means="no relay runs, or the stream is full, or Redis is away",
             fix="nothing: python -m stagedoor relay",
         )
     elif not parked:
-        yield good("outbox", f"{backlog.waiting:,} rows wait")
+        yield good("outbox", counted(backlog.waiting, "row waits", "rows wait"))
     if parked:
         rows = _named([f"{one.row.outbox_id} ({printable(one.error, 80)})" for one in parked])
         yield Finding(
             about="outbox",
             level="wrong",
-            seen=f"{backlog.parked:,} rows are parked: {rows}",
+            seen=f"{counted(backlog.parked, 'row is', 'rows are')} parked: {rows}",
             means="they can never make an entry; their orders wait for ever",
             fix="nothing: put right what wrote them, and have their orders issued again",
         )
@@ -297,13 +315,14 @@ def of_outbox(backlog: Backlog, parked: Sequence[ParkedRow]) -> Iterator[Finding
 def of_invariant(report: InvariantReport, *, is_at_rest: bool) -> Iterator[Finding]:
     """Say what is wrong with orders and tickets; while work is under way much is merely not done yet."""
     if report.is_sound:
-        yield good("orders", f"{report.orders:,} orders, {report.tickets_valid:,} valid tickets: each as it must be")
+        there = f"{counted(report.orders, 'order')}, {counted(report.tickets_valid, 'valid ticket')}"
+        yield good("orders", f"{there}: each as it must be")
     elif not is_at_rest:
         count = len({one.order_id for one in (*report.lost, *report.wrong)})
         yield Finding(
             about="orders",
             level="note",
-            seen=f"{count:,} orders are not done yet",
+            seen=f"{counted(count, 'order is', 'orders are')} not done yet",
             means="work is under way; only when nothing waits any more can it be said what is wrong",
             fix="nothing",
         )
@@ -318,10 +337,11 @@ def of_leftovers(leftovers: Sequence[Leftover]) -> Iterator[Finding]:
     over = [one for one in leftovers if one.is_over]
     cure = Cure(verb="sweep", items=tuple(one.path for one in over[:MOST_FILES]))
     rest = f", {MOST_FILES:,} of them at a time" if len(over) > MOST_FILES else ""
+    belong = "belongs" if len(leftovers) == 1 else "belong"
     yield Finding(
         about="tickets folder",
         level="note",
-        seen=f"{files_said(leftovers)} belong to no valid ticket, {files_said(over)} of them for an hour or longer",
+        seen=f"{files_said(leftovers)} {belong} to no valid ticket, {files_said(over)} of them for an hour or longer",
         means="harmless: left from a crash, or about to be removed, or to become tickets",
         fix=f"remove those that no ticket has needed for an hour{rest}" if over else "nothing",
         cure=cure if over else None,
@@ -330,7 +350,7 @@ def of_leftovers(leftovers: Sequence[Leftover]) -> Iterator[Finding]:
 
 def files_said(files: Sequence[Leftover]) -> str:
     """Return how many files they are, and how large."""
-    return f"{len(files):,} files ({sum(one.size for one in files) / 1e6:,.1f} MB)"
+    return f"{counted(len(files), 'file')} ({sum(one.size for one in files) / 1e6:,.1f} MB)"
 
 
 def _unsound(report: InvariantReport) -> Iterator[Finding]:
@@ -354,7 +374,7 @@ def _unsound(report: InvariantReport) -> Iterator[Finding]:
         yield Finding(
             about="orders",
             level="wrong",
-            seen=f"{len(refunded):,} refunded orders have valid tickets",
+            seen=f"{counted(len(refunded), 'refunded order has', 'refunded orders have')} valid tickets",
             means="the door refuses them all the same, by the order's state",
             fix="void them",
             cure=Cure(verb="void", items=tuple(map(str, sorted(refunded)))),

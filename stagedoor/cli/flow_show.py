@@ -8,7 +8,7 @@ import attrs
 from rich.text import Text
 
 from stagedoor.cli.output import facts, safe, table, utc
-from stagedoor.cli.text import printable, span
+from stagedoor.cli.text import counted, printable, span
 from stagedoor.core.history_data import error_of, waiting_for
 from stagedoor.core.journal import CallState, Journal, Kind, Step, StepState
 
@@ -166,7 +166,7 @@ def _errors(steps: Mapping[str, Step]) -> Iterator[Text]:
         yield Text()
     for key, step in bad[:MOST_ERRORS]:
         mark, style = _MARKS[step.state]
-        said = f" after {step.attempts} attempts: {printable(step.error, 300)}"
+        said = f" after {counted(step.attempts, 'attempt')}: {printable(step.error, 300)}"
         yield Text.assemble((mark, style), " ", (printable(key, 80), "bold"), said)
     if len(bad) > MOST_ERRORS:
         yield Text(f"… {len(bad) - MOST_ERRORS:,} more", style="dim")

@@ -13,7 +13,7 @@ from stagedoor.broker.connection import Link, masked
 from stagedoor.broker.inspection import Inspection, Overview, StreamView, WorkerView
 from stagedoor.cli.flow_show import STYLES
 from stagedoor.cli.output import print_json, safe, show, table
-from stagedoor.cli.text import printable, span
+from stagedoor.cli.text import counted, printable, span
 from stagedoor.core.journal import CallState
 from stagedoor.core.keys import Keys
 from stagedoor.errors import BrokerUnavailable, ConfigurationError
@@ -157,18 +157,24 @@ def remarks_on(overview: Overview, settings: Settings, *, backlog: Backlog | Non
     live = [worker for worker in overview.workers if worker.beat_age_s <= settings.liveness_ttl_s]
     owed = overview.stream.length + overview.critical.length
     if owed and not live:
-        yield f"{owed:,} entries wait and no worker is there: python -m stagedoor", "yellow"
+        yield f"{counted(owed, 'entry waits', 'entries wait')} and no worker is there: python -m stagedoor", "yellow"
     if overview.trimmed_unread:
-        lost = f"at least {overview.trimmed_unread:,} entries were deleted before anybody read them"
+        lost = (
+            f"at least {counted(overview.trimmed_unread, 'entry was', 'entries were')} deleted before anybody read them"
+        )
         yield f"{lost}: lost jobs; find out who trims the stream", "red"
     if overview.dead:
-        yield f"{overview.dead:,} dead letters: jobs that were given up, each with its reason: dead list", "red"
+        letters = counted(overview.dead, "dead letter: a job that was", "dead letters: jobs that were")
+        yield f"{letters} given up, each with its reason: dead list", "red"
     if parked := overview.calls[CallState.PARKED]:
-        yield f"{parked:,} calls are parked: they wait for somebody: flow list --state parked", "red"
+        calls = counted(parked, "call is parked: it waits", "calls are parked: they wait")
+        yield f"{calls} for somebody: flow list --state parked", "red"
     if backlog is not None and backlog.waiting and (backlog.oldest_age_s or 0) > SLOW_RELAY_S:
-        yield f"{backlog.waiting:,} outbox rows wait for a relay: python -m stagedoor relay", "yellow"
+        rows = counted(backlog.waiting, "outbox row waits", "outbox rows wait")
+        yield f"{rows} for a relay: python -m stagedoor relay", "yellow"
     if backlog is not None and backlog.parked:
-        yield f"{backlog.parked:,} outbox rows are parked: they can never make an entry; doctor names them", "red"
+        rows = counted(backlog.parked, "outbox row is parked: it", "outbox rows are parked: they")
+        yield f"{rows} can never make an entry; doctor names them", "red"
 
 
 SLOW_RELAY_S = 10.0

@@ -33,6 +33,12 @@ def escaped(char: str) -> str:
     return ascii(char)[1:-1]
 
 
+def counted(count: int | str, one: str, many: str | None = None) -> str:
+    """Return a count with the words that fit it: ``1 entry waits``, ``2 entries wait``; *many* is *one* and an s."""
+    number = count if isinstance(count, str) else f"{count:,}"
+    return f"{number} {one if number == '1' else many or f'{one}s'}"
+
+
 def span(seconds: float | None) -> str:
     """Return a length of time as people say it."""
     if seconds is None:

@@ -114,7 +114,7 @@ WAITING = StreamView(length=2, unread=2)
         (attrs.evolve(QUIET, stream=WAITING), None, ["2 entries wait and no worker is there"]),
         (attrs.evolve(QUIET, stream=WAITING, workers=(LAPSED,)), None, ["2 entries wait and no worker is there"]),
         (attrs.evolve(QUIET, stream=StreamView(trimmed_unread=4)), None, ["at least 4 entries were deleted"]),
-        (attrs.evolve(QUIET, dead=1), None, ["1 dead letters"]),
+        (attrs.evolve(QUIET, dead=1), None, ["1 dead letter: a job that was given up"]),
         (QUIET, Backlog(waiting=3, parked=0, oldest_age_s=60.0), ["3 outbox rows wait for a relay"]),
         (QUIET, Backlog(waiting=0, parked=2, oldest_age_s=None), ["2 outbox rows are parked"]),
     ],

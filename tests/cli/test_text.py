@@ -2,7 +2,7 @@
 
 import pytest
 
-from stagedoor.cli.text import printable, span
+from stagedoor.cli.text import counted, printable, span
 
 
 @pytest.mark.parametrize(
@@ -43,3 +43,19 @@ def test_a_long_text_is_cut_and_says_so() -> None:
 )
 def test_a_length_of_time_is_said_in_its_unit(seconds: float | None, said: str) -> None:
     assert span(seconds) == said
+
+
+@pytest.mark.parametrize(
+    "count,words,said",
+    [
+        (0, ("order",), "0 orders"),
+        (1, ("order",), "1 order"),
+        (1200, ("order",), "1,200 orders"),
+        (1, ("entry waits", "entries wait"), "1 entry waits"),
+        (2, ("entry waits", "entries wait"), "2 entries wait"),
+        ("1", ("time",), "1 time"),
+        ("?", ("time",), "? times"),
+    ],
+)
+def test_a_count_has_the_words_that_fit_it(count: int | str, words: tuple[str, ...], said: str) -> None:
+    assert counted(count, *words) == said

@@ -96,7 +96,7 @@ def test_keys_of_the_wrong_type_are_renamed_and_their_content_kept(real: RedisHa
 
 def test_a_missing_group_is_made_from_the_first_entry_on(real: RedisHarness, command: Run) -> None:
     entry_id = real.add(job())
-    assert ("group", "1 entries of jobs have no consumer group") in wrong(command("doctor", "--json"))
+    assert ("group", "1 entry of jobs has no consumer group") in wrong(command("doctor", "--json"))
     command("doctor", "--fix")
     assert [claimed.entry.entry_id for claimed in real.worker().read(1).claimed] == [entry_id]
 
@@ -108,12 +108,12 @@ def test_entries_of_a_worker_that_has_gone_go_to_the_pool_once_nobody_touches_th
     real.worker("w-1").read(1)
     real.lapse("w-1")
     [(_, seen)] = [one for one in wrong(command("doctor", "--json")) if one[0] == "owners"]
-    assert "1 entries of jobs are pending under w-1, which has not beaten for" in seen
+    assert "1 entry of jobs is pending under w-1, which has not beaten for" in seen
     fixed = command("doctor", "--fix", "--json")
     assert "0 entries are in the pool" in fixed.data["fixed"], "it was touched within the last minute"
     real.age(entry_id)
     fixed = command("doctor", "--fix", "--json")
-    assert "1 entries are in the pool" in fixed.data["fixed"]
+    assert "1 entry is in the pool" in fixed.data["fixed"]
     assert [about for about, _ in wrong(fixed, "left")] == ["workers"]
 
 
@@ -208,7 +208,7 @@ def test_a_parked_row_is_named_with_its_error(real: RedisHarness, book: OrderBoo
     book.place(line())
     book.outbox.park(1, "bad\nforged")
     found = [seen for about, seen in wrong(command("doctor", "--json")) if about == "outbox"]
-    assert found == ["1 rows are parked: 1 (bad\\nforged)"]
+    assert found == ["1 row is parked: 1 (bad\\nforged)"]
 
 
 def test_a_lost_ticket_is_made_again(real: RedisHarness, book: OrderBook, command: Run) -> None:
@@ -218,7 +218,7 @@ def test_a_lost_ticket_is_made_again(real: RedisHarness, book: OrderBook, comman
     book.store.file(path).unlink()
     assert {about for about, _ in wrong(command("doctor", "--json"))} == {"orders"}
     fixed = command("doctor", "--fix", "--json")
-    assert fixed.data["fixed"] == ["1 orders are to be issued again"]
+    assert fixed.data["fixed"] == ["1 order is to be issued again"]
     assert (fixed.code, book.get(order.order_id).version, len(book.outbox.pending())) == (0, 2, 1)
 
 
@@ -228,7 +228,7 @@ def test_a_valid_ticket_of_a_refunded_order_is_voided(real: RedisHarness, book: 
     book.refund(order.order_id)
     publish_all(book)
     said = command("doctor", "--json")
-    assert ("orders", "1 refunded orders have valid tickets") in wrong(said)
+    assert ("orders", "1 refunded order has valid tickets") in wrong(said)
     assert command("doctor", "--fix").code == 0
     assert [ticket.state for ticket in book.tickets(order.order_id)] == ["void"]
 
@@ -240,7 +240,7 @@ def test_while_work_is_under_way_nothing_is_called_lost(real: RedisHarness, book
     real.worker("w")
     real.add(job())
     said = command("doctor", "--fix", "--json")
-    assert "1 orders are not done yet" in [one["seen"] for one in said.data["findings"]]
+    assert "1 order is not done yet" in [one["seen"] for one in said.data["findings"]]
     assert (said.data["fixed"], book.get(1).version) == ([], 1)
 
 
@@ -266,13 +266,13 @@ def test_files_that_no_ticket_needs_are_counted_and_removed_once_they_are_old(
     book.store.write(stray, b"x" * 250_000)
     said = command("doctor", "--fix", "--json")
     [seen] = [one["seen"] for one in said.data["findings"] if "valid ticket, " in one["seen"]]
-    assert seen == "1 files (0.2 MB) belong to no valid ticket, 0 files (0.0 MB) of them for an hour or longer"
+    assert seen == "1 file (0.2 MB) belongs to no valid ticket, 0 files (0.0 MB) of them for an hour or longer"
     assert said.data["fixed"] == []
     monkeypatch.setattr("stagedoor.orders.sweep.KEEP_S", 0.0)
-    assert "1 files (0.2 MB) of them for an hour or longer" in command("doctor").out
+    assert "1 file (0.2 MB) of them for an hour or longer" in command("doctor").out
     assert book.store.is_present(stray)
     said = command("doctor", "--fix", "--json")
-    assert (said.code, said.data["fixed"]) == (0, ["1 files (0.2 MB) that no ticket needs are removed"])
+    assert (said.code, said.data["fixed"]) == (0, ["1 file (0.2 MB) that no ticket needs is removed"])
     assert not any("valid ticket, " in one["seen"] for one in said.data["left"])
     assert list(book.store.files()) == [valid]
 

@@ -42,8 +42,8 @@ def test_a_sleeping_call_without_its_timer_is_woken(real: RedisHarness, command:
     said = command("doctor", "--fix", "--json")
     [found] = about_flows(said)
     assert (found["level"], found["can_be_fixed"]) == ("wrong", True)
-    assert found["seen"] == "1 sleeping calls have no timer: c"
-    assert (said.data["fixed"], about_flows(said, "left")) == (["1 calls are woken"], [])
+    assert found["seen"] == "1 sleeping call has no timer: c"
+    assert (said.data["fixed"], about_flows(said, "left")) == (["1 call is woken"], [])
     assert real.length(Stream.CRITICAL) == 1
 
 
@@ -53,8 +53,8 @@ def test_calls_that_nobody_looks_after_are_looked_after(real: RedisHarness, comm
     lose_timer(real)
     make_look_due(real)
     said = command("doctor", "--fix", "--json")
-    assert [one["seen"] for one in about_flows(said)] == ["1 calls should have been looked after minutes ago"]
-    assert said.data["fixed"] == ["1 calls were looked after"]
+    assert [one["seen"] for one in about_flows(said)] == ["1 call should have been looked after minutes ago"]
+    assert said.data["fixed"] == ["1 call was looked after"]
     assert about_flows(said, "left") == []
     assert real.length(Stream.CRITICAL) == 1
 
@@ -65,13 +65,13 @@ def test_a_parked_call_is_an_alarm_everywhere(real: RedisHarness, command: Run) 
     said = command("doctor", "--fix", "--json")
     [found] = about_flows(said)
     assert (said.code, found["level"], found["can_be_fixed"]) == (1, "wrong", False)
-    assert found["seen"] == "1 calls are parked: c of f (changed: expected 1. step 'a')"
+    assert found["seen"] == "1 call is parked: c of f (changed: expected 1. step 'a')"
     assert command("status", "--json").data["flows"] == {
         "waiting": 0, "running": 0, "sleeping": 0, "failed": 0, "parked": 1,
     }  # fmt: skip
     out = command("status").out
     assert "flows  1 parked\n" in out
-    assert "! 1 calls are parked: they wait for somebody: flow list --state parked" in out
+    assert "! 1 call is parked: it waits for somebody: flow list --state parked" in out
 
 
 def test_the_keys_of_calls_are_examined_like_the_others(real: RedisHarness, command: Run) -> None:

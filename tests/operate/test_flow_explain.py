@@ -41,7 +41,7 @@ def test_a_call_of_a_flow_that_nobody_knows_says_whom_it_waits_for(real: RedisHa
     call, entry = command("explain", "c", "--json").data["accounts"]
     assert call["where"] == "call c of the flow f is waiting, for a worker that knows its flow"
     assert "delayed" in entry["where"]
-    assert "handed back 1 times by workers that do not know it" in "; ".join(entry["history"])
+    assert "handed back 1 time by workers that do not know it" in "; ".join(entry["history"])
 
 
 def test_a_call_that_runs_is_in_somebodys_hands(real: RedisHarness, command: Run) -> None:
@@ -53,7 +53,7 @@ def test_a_call_that_runs_is_in_somebodys_hands(real: RedisHarness, command: Run
     assert call["history"][1:] == [
         "order 7",
         "1 of 2 recorded steps are done",
-        "step 'render' is retry after 2 attempts: OSError: no disk",
+        "step 'render' is tried again after 2 attempts: OSError: no disk",
     ]
     assert call["next"] == "a worker does what it can now, and puts it to rest or ends it"
     assert entry["id"] == claimed.entry.entry_id
