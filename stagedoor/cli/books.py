@@ -6,7 +6,7 @@ from pathlib import Path
 
 import attrs
 
-from stagedoor.errors import ConfigurationError
+from stagedoor.errors import ConfigurationError, OrderError
 from stagedoor.orders import OrderBook, open_engine
 from stagedoor.orders.engine import Database
 from stagedoor.orders.history import History, is_book
@@ -42,13 +42,29 @@ def books_of(settings: Settings) -> Iterator[Books | None]:
 def has_book(url: str) -> bool:
     """Return whether there is an order book at this address."""
     try:
-        engine = open_engine(url)
-    except ConfigurationError:
+        check_book(url)
+    except (ConfigurationError, NoOrderBook):
         return False
+    return True
+
+
+class NoOrderBook(OrderError):
+    """There is no order book at an address: it is mistyped, or no order has been placed yet."""
+
+
+def check_book(url: str) -> None:
+    """Find an order book at this address, and make none.
+
+    Raises:
+        ConfigurationError: the address, its driver or the database will not do.
+        NoOrderBook: there is none.
+    """
+    engine = open_engine(url)
     database = Database(engine)
     try:
-        if database.is_sqlite and not Path(str(engine.url.database)).is_file():
-            return False
-        return is_book(database)
+        is_there = not database.is_sqlite or Path(str(engine.url.database)).is_file()
+        if not is_there or not is_book(database):
+            where = engine.url.render_as_string(hide_password=True)
+            raise NoOrderBook(f"there is no order book at {where}; the first order that is placed makes one")
     finally:
         database.close()

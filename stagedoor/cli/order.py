@@ -28,9 +28,18 @@ def _in_group(name: str, help_line: str) -> Callable[[Callable[..., Any]], click
 
 
 @contextlib.contextmanager
-def _book(settings: Settings) -> "Iterator[OrderBook]":
-    from stagedoor.orders import OrderBook  # noqa: PLC0415 - SQLAlchemy takes its time, and --help needs none
+def _book(settings: Settings, *, is_made: bool = False) -> "Iterator[OrderBook]":
+    """Open the order book; where there is none, it is made only for who places orders.
 
+    Raises:
+        ConfigurationError: the address, the database or the tickets folder will not do.
+        OrderError: there is no order book at this address.
+    """
+    from stagedoor.cli.books import check_book  # noqa: PLC0415 - SQLAlchemy takes its time, and --help needs none
+    from stagedoor.orders import OrderBook  # noqa: PLC0415 - as above
+
+    if not is_made:
+        check_book(settings.orders_url)
     with OrderBook.open(settings.orders_url, tickets_dir=settings.tickets_dir) as book:
         yield book
 
@@ -61,7 +70,7 @@ def place(settings: Settings, file: str | None, *, as_json: bool, **one: Any) ->
     if (file is None) == (one["event"] is None):
         raise click.UsageError("take either --file, or --event with the flags that describe one order")
     new = order_place.read_orders(_lines(file)) if file is not None else [order_place.one_order(one)]
-    with _book(settings) as book:
+    with _book(settings, is_made=True) as book:
         order_place.place_all(book, new, as_json=as_json)
 
 

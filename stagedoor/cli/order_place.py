@@ -1,6 +1,7 @@
 """Orders and changes as they come from files and flags; all of it is checked before anything is placed."""
 
 import itertools
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -184,5 +185,7 @@ def place_all(book: OrderBook, orders: Sequence[Numbered], *, as_json: bool) -> 
     if as_json:
         print_json({"placed": placed})
         return
+    # A script takes the ids one by one; a person wants to be told what they are.
+    line = "order {} is placed" if sys.stdout.isatty() else "{}"
     for order_id in placed:
-        print(order_id)
+        print(line.format(order_id))

@@ -66,6 +66,13 @@ def test_the_orders_of_a_file_are_placed_and_their_ids_printed(order: Order, fil
     assert (code, json.loads(out)) == (0, {"placed": [50]})
 
 
+def test_who_places_an_order_at_a_terminal_is_told_in_words(
+    order: Order, file: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert order("place", "--file", file(line(order_id=7), line())) == (0, "order 7 is placed\norder 8 is placed\n", [])
+
+
 def test_orders_are_read_from_stdin_with_the_marks_that_editors_leave(
     order: Order, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,6 +255,19 @@ def test_a_seat_says_only_what_the_hall_uses() -> None:
 # -- the set-up ------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    "words", [["show", "1"], ["check", "TOKEN"], ["refund", "1"], ["reissue", "1"], ["change", "1", "--rotate", "1"]]
+)
+def test_an_order_book_that_is_not_there_is_not_made_by_looking_for_it(
+    order: Order, tmp_path: Path, words: list[str]
+) -> None:
+    code, _, lines = order(*words, "--orders-url", "sqlite:///mistyped.db")
+    assert code == 1
+    assert lines[0].startswith("stagedoor: there is no order book at sqlite:///mistyped.db; ")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("book")
 def test_a_tickets_folder_that_cannot_be_written_is_named(order: Order, tmp_path: Path) -> None:
     (tmp_path / "occupied").write_text("a file")
     code, _, lines = order("show", "1", "--tickets-dir", str(tmp_path / "occupied" / "tickets"))
