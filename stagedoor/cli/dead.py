@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from stagedoor.cli.options import SettingsCommand
+from stagedoor.core.outcome import Reason
 from stagedoor.settings import Settings
 
 READING = ("redis_url", "namespace")
@@ -31,7 +32,9 @@ LETTER_ID = LetterId()
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 IDS = click.argument("dead_ids", metavar="[ID]...", nargs=-1, type=LETTER_ID)
 ALL = click.option("--all", "take_all", is_flag=True, help="All letters that are there now, the oldest first.")
-REASON = click.option("--reason", metavar="REASON", help="Only those with this reason.")
+REASON = click.option(
+    "--reason", type=click.Choice([reason.value for reason in Reason]), help="Only those with this reason."
+)
 KIND = click.option("--kind", metavar="KIND", help="Only those of jobs of this kind.")
 
 

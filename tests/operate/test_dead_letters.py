@@ -298,6 +298,13 @@ def test_dropping_is_for_good_and_says_what_was_not_there(real: RedisHarness, co
     assert (real.state().dead, entries(real)) == ((), [])
 
 
+@pytest.mark.parametrize("verb", ["list", "requeue --all", "drop --all --yes"])
+def test_a_reason_that_there_is_not_is_refused(command: Run, verb: str) -> None:
+    said = command("dead", *verb.split(), "--reason", "permanentt")
+    assert said.code == 2
+    assert "'permanent'" in said.err
+
+
 @pytest.mark.parametrize(
     "words", [["requeue"], ["requeue", "--all", "1-1"], ["drop", "1-1", "--kind", "a"], ["requeue", "1"], ["show", "x"]]
 )
