@@ -35,6 +35,8 @@ class Found:
     delayed: tuple[int, ...]
     waiting: int
     pending: int
+    unknown_kinds: tuple[str, ...] = ()
+    """Of the delayed ones, those kinds that the worker did not know."""
 
 
 @attrs.frozen
@@ -61,7 +63,7 @@ def differences(expected: Expected, found: Found, *, in_given_order: bool) -> li
     return [
         *_of_orders(expected, found, in_given_order=in_given_order),
         *_of_letters(expected.dead, found.dead),
-        *_of("entries that wait for a worker that knows their kind, by line", expected.delayed, found.delayed),
+        *_of_delayed(expected, found),
         *_of("entries in the streams", 0, found.waiting),
         *_of("entries pending", 0, found.pending),
     ]
@@ -96,6 +98,12 @@ def _is_it(want: ExpectedLetter, have: FoundLetter) -> bool:
 def _letter(letter: ExpectedLetter | FoundLetter) -> str:
     error = f" ({letter.error})" if letter.error else ""
     return f"{letter.reason} of line {letter.line}{error}"
+
+
+def _of_delayed(expected: Expected, found: Found) -> Iterator[Difference]:
+    hint = f" (of {', '.join(found.unknown_kinds)}: --plugins names the modules that know kinds of one's own)"
+    for each in _of("entries that wait for a worker that knows their kind, by line", expected.delayed, found.delayed):
+        yield attrs.evolve(each, found=each.found + hint) if found.unknown_kinds else each
 
 
 def _of(what: str, want: object, have: object) -> Iterator[Difference]:

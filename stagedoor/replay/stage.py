@@ -284,6 +284,7 @@ class _Play:
             delayed=tuple(sorted(self._line_of(fields, "") for fields in left.delayed)),
             waiting=left.waiting,
             pending=left.pending,
+            unknown_kinds=tuple(sorted({_kind(fields) for fields in left.delayed if _has_hops(fields)})),
         )
 
     def _found_order(self, order_id: int) -> FoundOrder:
@@ -323,6 +324,10 @@ def is_at_rest(left: Leftovers) -> bool:
 
 def _has_hops(fields: Fields) -> bool:
     return any(name == b"hops" for name, _value in fields)
+
+
+def _kind(fields: Fields) -> str:
+    return next((value.decode("utf-8", "replace") for name, value in fields if name == b"kind"), "")
 
 
 __all__: list[Any] = ["LIMIT_S", "PartsFor", "ReplayResult", "is_at_rest", "replay_fixture"]

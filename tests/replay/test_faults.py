@@ -126,6 +126,14 @@ def test_what_is_not_at_rest_in_time_is_noticed(tmp_path: Path, redis_url: str) 
     assert any("wait for a worker that knows their kind" in line for line in said(result))
 
 
+def test_a_kind_that_nobody_knows_is_named(tmp_path: Path, redis_url: str) -> None:
+    thanks = {"entry": {**ENTRY_OF_7["entry"], "kind": "thank_you", "outbox_id": "2"}}
+    result = play(write(tmp_path, ENTRY_OF_7, thanks), parts_of(render_tickets), redis_url)
+    [line] = said(result)
+    assert line.startswith("entries that wait for a worker that knows their kind, by line: expected none, found 2 (of ")
+    assert "(of thank_you: --plugins names" in line
+
+
 def test_a_hook_that_is_never_reached_is_noticed(tmp_path: Path, redis_url: str) -> None:
     step = {**ENTRY_OF_7, "at_render": [{"reissue": 7}]}
     result = play(write(tmp_path, ENTRY_OF_7, step, ENTRY_OF_7), parts_of(render_tickets), redis_url)
