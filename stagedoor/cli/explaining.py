@@ -158,11 +158,12 @@ def _of_nothing(found: Found) -> Account:
     published = [record for record in found.records if record.state == "published"]
     if not published:
         looked = "" if found.has_book else "; there is no order book at orders_url to ask"
-        known = found.kind == "entry" or (found.order is None and found.token is None)
+        is_unknown = found.token is None or found.token.state == "unknown"
+        is_nothing = found.kind == "entry" or (found.order is None and is_unknown)
         if found.trace.is_cut:
             looked += "; there is more on Redis than was looked at"
         return Account(
-            what="nothing" if known else "settled",
+            what="nothing" if is_nothing else "settled",
             id=found.text,
             where=f"nothing of it waits, neither in the outbox nor on Redis{looked}",
             history=("what was settled is deleted; rows of the outbox are kept for a week",),

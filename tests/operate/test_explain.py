@@ -180,6 +180,8 @@ def test_what_nobody_knows_is_exit_code_1(real: RedisHarness, command: Run, aske
 def test_a_settled_entry_of_a_book_that_does_not_know_it(book: OrderBook, real: RedisHarness, command: Run) -> None:
     assert command("explain", "1-1").code == 1
     assert command("explain", "99", "--as", "order").code == 1
+    said = command("explain", "foo", "--json")
+    assert (said.code, one(said)["what"]) == (1, "nothing"), "a token that nobody knows"
 
 
 @pytest.mark.parametrize("asked", [["0"], ["1", "--as", "entry"], ["x" * 100, "--as", "order"], ["9" * 30]])
