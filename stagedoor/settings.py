@@ -122,7 +122,9 @@ class Settings:
         "what is done about characters that no font draws: replace each by a mark and tell, or refuse the job",
     )
     relay_every_ms: int = _setting(100, _number(int, "ms", 1, 60_000), "the relay's pause when the outbox is empty, ms")
-    metrics_port: int | None = _setting(None, _port, "TCP port of /metrics and /healthz on 127.0.0.1; off by default")
+    metrics_port: int | None = _setting(
+        None, _port, "TCP port of /metrics, /healthz and /livez on 127.0.0.1; off by default"
+    )
     reclaim_idle_s: float = _setting(
         60.0, _number(float, "seconds", 1, 86_400), "idle time after which an entry is taken from anybody"
     )
