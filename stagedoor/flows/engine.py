@@ -29,6 +29,7 @@ from stagedoor.core.journal import (
     CallState,
     Ending,
     Finish,
+    GoOn,
     Kind,
     Misfit,
     Park,
@@ -198,6 +199,9 @@ class Engine:
     # -- one run ----------------------------------------------------------------------
 
     def _once(self, spec: FlowSpec, run: Run) -> tuple[Ending, StepWrite | None]:
+        if run.journal.flow != spec.name:
+            # Somebody has put another kind beside this call's id: it goes on through an entry of its own flow.
+            return GoOn(), None
         decided = run.journal.outcome
         if decided is None:
             ending = self._function(spec, run)

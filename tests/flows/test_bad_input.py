@@ -195,6 +195,22 @@ def test_more_items_than_a_call_may_have_steps_are_refused_before_the_first_is_d
     assert "10,000 items" in error
 
 
+def test_an_entry_of_another_kind_does_not_run_another_function_for_a_call() -> None:
+    @stagedoor.flow("f")
+    def f(_call: stagedoor.Call) -> str:
+        return "f"
+
+    @stagedoor.flow("g")
+    def g(_call: stagedoor.Call) -> str:
+        return "g"
+
+    world = World(f, g)
+    world.start("f", delay_s=60)
+    world.broker.add(((b"kind", b"g"), (b"call_id", b"c1")))
+    world.run()
+    assert (world.state(), world.result()) == (CallState.DONE, '"f"')
+
+
 def test_a_call_whose_mailbox_is_full_ends_and_can_be_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even the error of its end fitted; five passes of a thousand tries each parked it instead."""
     settings = CallSettings(most_call_bytes=1000)
