@@ -1,5 +1,6 @@
 """What ``explain`` says of a flow's call: where it is, what it has done, and what comes next. Pure."""
 
+import shlex
 from collections.abc import Iterator
 
 import attrs
@@ -80,7 +81,8 @@ def _next(journal: Journal, now: float, *, has_workers: bool) -> str:
         what = "runs it further" if journal.is_queued else "does what it can now, and puts it to rest or ends it"
         return f"a worker {what}" if has_workers else "nothing until a worker runs: there is none"
     signal = awaited_signal(journal)
-    sent = f"it goes on when somebody says flow signal {journal.call_id} {signal!r} VALUE" if signal else ""
+    command = f"python -m stagedoor flow signal {journal.call_id} {shlex.quote(signal)} VALUE"
+    sent = f"it goes on when somebody says {command}" if signal else ""
     if journal.due_at is None:
         return sent or "it goes on when somebody wakes it: by a signal, or by flow cancel"
     when = "at once" if journal.due_at <= now else due_text(journal.due_at, now)

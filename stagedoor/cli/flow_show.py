@@ -1,5 +1,6 @@
 """One call as a screen: what it is, what it waits for, and its steps as a timeline. Pure."""
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -30,6 +31,7 @@ _MARKS: Mapping[StepState, tuple[str, str]] = {
     StepState.DONE: ("✓", "green"),
     StepState.FAILED: ("✗", "red"),
 }
+_NOT_DONE = ("✗", "yellow")
 BAR = 16
 """Cells of the timeline: with the other columns, a screen of 80."""
 FIRST, LAST = 10, 50
@@ -123,7 +125,7 @@ def hint_of(journal: Journal) -> str:
     if journal.state is CallState.PARKED:
         return f"put right what parked it, then flow resume {journal.call_id}; or flow cancel {journal.call_id}"
     awaited = awaited_signal(journal)
-    return f"flow signal {journal.call_id} {awaited!r} VALUE" if awaited else ""
+    return f"python -m stagedoor flow signal {journal.call_id} {shlex.quote(awaited)} VALUE" if awaited else ""
 
 
 def awaited_signal(journal: Journal) -> str:
@@ -140,7 +142,8 @@ def awaited_signal(journal: Journal) -> str:
 
 
 def _timeline(journal: Journal, now: float) -> Iterator[Any]:
-    steps = journal.steps
+    steps, has_ended = journal.steps, journal.state.has_ended
+    now = now if journal.ended_at is None else journal.ended_at  # nothing goes on after its end
     rows = [(key, step) for key, step in steps.items() if step.kind is not Kind.ITEM]
     if not rows:
         yield Text("no steps yet", style="dim")
@@ -152,44 +155,56 @@ def _timeline(journal: Journal, now: float) -> Iterator[Any]:
             if number == FIRST:
                 made.add_row("", "", Text(f"… {len(rows) - FIRST - LAST:,} more", style="dim"))
             continue
-        made.add_row(*_row(key, step, scale, now))
+        made.add_row(*_row(key, step, scale, now, has_ended=has_ended))
         if step.kind is Kind.GATHER:
             made.add_row("", "", Text(_items_of(key, step, steps), style="dim"))
     yield made
-    yield from _errors(steps)
+    yield from _errors(steps, has_ended=has_ended)
 
 
-def _errors(steps: Mapping[str, Step]) -> Iterator[Text]:
+def _errors(steps: Mapping[str, Step], *, has_ended: bool) -> Iterator[Text]:
     """Yield the error of each step that is not well, below the table: a column is too narrow for it."""
     bad = [(key, step) for key, step in steps.items() if step.error and step.state is not StepState.DONE]
     if bad:
         yield Text()
     for key, step in bad[:MOST_ERRORS]:
-        mark, style = _MARKS[step.state]
+        mark, style = _mark(step, has_ended=has_ended)
         said = f" after {counted(step.attempts, 'attempt')}: {printable(step.error, 300)}"
         yield Text.assemble((mark, style), " ", (printable(key, 80), "bold"), said)
     if len(bad) > MOST_ERRORS:
         yield Text(f"… {len(bad) - MOST_ERRORS:,} more", style="dim")
 
 
-def _row(key: str, step: Step, scale: "_Scale | None", now: float) -> list[Text]:
-    mark, style = _MARKS[step.state]
+def _mark(step: Step, *, has_ended: bool) -> tuple[str, str]:
+    """Return a step's mark; what an ended call has left undone is not under way any more."""
+    return _NOT_DONE if has_ended and _is_open(step) else _MARKS[step.state]
+
+
+def _is_open(step: Step) -> bool:
+    return step.state not in {StepState.DONE, StepState.FAILED}
+
+
+def _row(key: str, step: Step, scale: "_Scale | None", now: float, *, has_ended: bool) -> list[Text]:
+    mark, style = _mark(step, has_ended=has_ended)
     stretch = stretch_of(step, now)
     tries = f"{step.attempts}" if step.attempts > 1 or step.state is StepState.RETRY else ""
     told = [
         Text("" if step.place is None else f"{step.place}", style="dim"),
         Text(mark, style=style),
         safe(key),
-        Text.assemble(*_what(step, now)),
+        Text.assemble(*_what(step, now, has_ended=has_ended)),
         Text(tries, style="yellow"),
         Text(_took(step, stretch), style="dim"),
     ]
     return [*told, scale.bar(stretch, style)] if scale else told
 
 
-def _what(step: Step, now: float) -> Iterator[tuple[str, str]]:
+def _what(step: Step, now: float, *, has_ended: bool) -> Iterator[tuple[str, str]]:
     if step.kind is not Kind.STEP:
         yield f"{step.kind.value} ", "dim"
+    if has_ended and _is_open(step):
+        yield "not done", _NOT_DONE[1]
+        return
     if step.state not in {StepState.DONE, StepState.SLEEPING, StepState.WAITING}:
         yield step.state.value, _MARKS[step.state][1]
     if step.due_at is not None and step.state in _DUE:

@@ -14,13 +14,13 @@ from stagedoor.broker.call_texts import CallSettings
 from stagedoor.broker.calls import CallLine, Calls, NewCall, Told
 from stagedoor.broker.connection import Link, masked
 from stagedoor.broker.redis_calls import RedisCalls
-from stagedoor.cli.flow_show import STYLES, due_text, screen_of
+from stagedoor.cli.flow_show import STYLES, awaited_signal, due_text, screen_of
 from stagedoor.cli.output import print_json, safe, show, table, utc
 from stagedoor.cli.text import printable, span
 from stagedoor.core.history_data import data_of, readable
 from stagedoor.core.journal import CallState, is_call_id
 from stagedoor.core.keys import Keys
-from stagedoor.errors import BrokerUnavailable
+from stagedoor.errors import BrokerError, BrokerUnavailable
 from stagedoor.flows import new_call_id
 from stagedoor.settings import Settings
 
@@ -106,8 +106,21 @@ def start(calls: Calls, wanted: NewCall, *, as_json: bool) -> int:
 
 def signal(calls: Calls, call_id: str, name: str, value: str, *, as_json: bool) -> int:
     """Send a signal; returns the exit code."""
+    # Before it is sent: any signal wakes the call, and then it waits for a worker.
+    awaited = "" if as_json else _awaits_another(calls, call_id, name)
     told = calls.signal(call_id, name, value, token=uuid.uuid4().hex)
-    return _say(call_id, told, f"signal {printable(name)!r} is in the mailbox of call {call_id}", as_json=as_json)
+    said = f"signal {printable(name)!r} is in the mailbox of call {call_id}{awaited}"
+    return _say(call_id, told, said, as_json=as_json)
+
+
+def _awaits_another(calls: Calls, call_id: str, name: str) -> str:
+    """Return which signal a call waits for where it is not this one, which may be a misspelt one."""
+    with contextlib.suppress(BrokerError):  # it can be told all the same, or that says what is wrong
+        journal = calls.show(call_id)
+        awaited = awaited_signal(journal) if journal is not None else ""
+        if awaited and awaited != printable(name, 80):
+            return f"; the call waits for {awaited!r}"
+    return ""
 
 
 def cancel(calls: Calls, call_id: str, *, as_json: bool) -> int:

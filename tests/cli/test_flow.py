@@ -134,6 +134,36 @@ def test_a_signal_lies_in_the_mailbox(flow: Flow, value: tuple[str, ...], text: 
     assert flow("show", "c1", "--json").data["signals"] == {"go": [json.loads(text)]}
 
 
+def test_a_signal_that_the_call_does_not_wait_for_says_for_which_one_it_waits(capsys: Captured) -> None:
+    @stagedoor.flow("f")
+    def f(call: stagedoor.Call) -> None:
+        call.wait_signal("approved")
+
+    world = World(f)
+    world.start("f")
+    world.run_ready(world.worker())
+    flow_view.signal(world.outside, "c1", "aproved", "null", as_json=False)
+    world.run_ready(world.worker())
+    flow_view.signal(world.outside, "c1", "approved", "null", as_json=False)
+    assert capsys.readouterr().out.splitlines() == [
+        "signal 'aproved' is in the mailbox of call c1; the call waits for 'approved'",
+        "signal 'approved' is in the mailbox of call c1",
+    ]
+
+
+def test_what_an_ended_call_has_left_undone_is_not_under_way_any_more(capsys: Captured) -> None:
+    status = {".flow": "f", ".state": "cancelled", ".outcome": "cancelled", ".created": "1000", ".finished": "2000"}
+    steps = [
+        step("grace", StepState.SLEEPING, Kind.SLEEP, place=1, due_at=190.0, more={"at": 1.0}),
+        step("mail", StepState.RETRY, place=2, attempts=1, error="OSError: no", due_at=190.0, more={"at": 1.5}),
+    ]
+    lines = _lines(Journal("c1", status | dict(steps), {}), 10.0, capsys)
+    assert any(line.startswith("1 ✗ grace sleep not done") for line in lines)
+    assert any(line.startswith("2 ✗ mail not done") for line in lines)
+    assert "✗ mail after 1 attempt: OSError: no" in lines
+    assert not any("ends" in line or "due" in line for line in lines)
+
+
 def test_a_value_may_come_from_the_standard_input(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
     flow("start", "greet", "--id", "c1")
     monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps("x" * 200_000)))
@@ -367,7 +397,7 @@ def test_a_screen_has_every_step_with_its_times(capsys: Captured) -> None:
         *(f"↻ print/{number} after 2 attempts: OSError: x" for number in range(1, 8)),
         "… 2 more",
         "",
-        "next: flow signal c1 'paid!' VALUE",
+        "next: python -m stagedoor flow signal c1 'paid!' VALUE",
     ]
 
 

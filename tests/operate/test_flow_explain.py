@@ -68,7 +68,7 @@ def test_a_call_that_waits_for_a_signal_says_how_it_is_sent(real: RedisHarness, 
     [call] = command("explain", "c", "--json").data["accounts"]
     assert call["where"] == "call c of the flow f is waiting, for the signal 'paid'"
     assert re.fullmatch(
-        r"it goes on when somebody says flow signal c 'paid' VALUE, and else a worker goes on with it in \d+ d",
+        r"it goes on when somebody says python -m stagedoor flow signal c paid VALUE, and else a worker goes on with it in \d+ d",
         call["next"],
     )
 
