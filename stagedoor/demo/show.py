@@ -124,16 +124,19 @@ def line_of(view: View) -> str:
     """Return the view as one line."""
     if view.step or not view.placed:
         return f"{view.phase}: {view.step}" if view.step else f"{view.phase} …"
-    slots = ", ".join(
-        f"{worker.name} {'killed' if worker.is_killed else f'{worker.running}/{worker.slots}'}"
-        for worker in view.workers
-    )
+    slots = ", ".join(f"{worker.name} {'killed' if worker.is_killed else _running(worker)}" for worker in view.workers)
     said = (
         f"{view.phase}: placed {view.placed}/{view.orders}, published {view.rows_published}/{view.rows_written}, "
         f"issued {view.issued}/{view.orders}, refunded {view.refunded}/{view.to_refund}; "
         f"{view.tickets} tickets, {view.tickets_per_second:.0f}/s; {slots}"
     )
     return f"{said}; {view.note}" if view.note else said
+
+
+def _running(worker: WorkerView) -> str:
+    """Return how many slots run, and what is read ahead of them."""
+    ahead = worker.running - worker.slots
+    return f"{worker.slots}/{worker.slots} +{ahead} ahead" if ahead > 0 else f"{worker.running}/{worker.slots}"
 
 
 def picture_of(view: View) -> RenderableType:

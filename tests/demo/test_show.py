@@ -122,6 +122,8 @@ def test_a_line_says_how_far_everything_is() -> None:
     )
     assert line_of(attrs.evolve(VIEW, step="3 of 9 files opened")) == "On sale: 3 of 9 files opened"
     assert line_of(attrs.evolve(VIEW, placed=0)) == "On sale …"
+    held = attrs.evolve(VIEW, workers=(attrs.evolve(VIEW.workers[0], running=21),))
+    assert line_of(held).endswith("; worker-1 8/8 +13 ahead")
     assert line_of(attrs.evolve(VIEW, note="worker-2 was killed")).endswith("; worker-2 was killed")
 
 
