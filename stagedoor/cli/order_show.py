@@ -1,9 +1,11 @@
 """Orders, tickets and tokens, shown to people and to programs."""
 
 import zoneinfo
+from collections.abc import Iterator
 from typing import Any
 
 import attrs
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.text import Text
 
 from stagedoor.cli import output
@@ -42,7 +44,7 @@ def show(book: OrderBook, order_id: int, *, as_json: bool) -> None:
     if as_json:
         print_json(order_data(order) | {"tickets": [ticket_data(ticket, book) for ticket in tickets]})
         return
-    parts = [_heading(order), _facts(order), Text(), _positions(order), Text(), _tickets(order, tickets, book)]
+    parts = [_heading(order), _facts(order), Text(), _Positions(order), Text(), _tickets(order, tickets, book)]
     output.show(*parts)
     if any(ticket.state == "valid" for ticket in tickets):
         print()
@@ -101,8 +103,31 @@ def _local(event: Event) -> str:
     return f"{event.starts_at.astimezone(zone):%a %d %b %Y %H:%M} {event.tz}"
 
 
-def _positions(order: Order) -> Any:
-    made = table("pos", "holder", "category", "seat", "amount", "token", "", right=("pos", "amount"))
+@attrs.frozen
+class _Positions:
+    """The positions of an order; a token is never broken, for it is there to be copied."""
+
+    order: Order
+
+    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        """Yield a table with the tokens, or, where that is too narrow, the tokens on lines of their own."""
+        is_wide = options.max_width >= _WIDE
+        yield _positions(self.order, has_tokens=is_wide)
+        if not is_wide:
+            yield Text()
+            for position in self.order.positions:
+                yield Text(f"token {position.id:>3}  ", style="dim").append_text(safe(position.token))
+
+
+_WIDE = 95
+"""Columns from which on a token has one of its own and leaves enough for the others."""
+
+
+def _positions(order: Order, *, has_tokens: bool) -> Any:
+    made = table("pos", "holder", "category", "seat", "amount", right=("pos", "amount"))
+    if has_tokens:
+        made.add_column("token", no_wrap=True)
+    made.add_column("state", no_wrap=True)
     for position in order.positions:
         style = "" if position in order.placed_positions else "dim strike"
         status = position.status if order.status == "placed" else order.status
@@ -112,7 +137,7 @@ def _positions(order: Order) -> Any:
             safe(_category(position), style),
             safe(seat_text(position.seat), style),
             safe(amount_text(position.amount_minor, order.currency), style),
-            safe(position.token, "dim"),
+            *([safe(position.token, "dim")] if has_tokens else []),
             safe(status, _STYLES[status]),
         )
     return made

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from stagedoor.cli import order_show
 from stagedoor.cli.app import run
 from stagedoor.cli.order_show import amount_text, seat_text
 from stagedoor.order import Seat
@@ -219,6 +221,18 @@ def test_what_a_buyer_wrote_cannot_drive_the_terminal(order: Order, file: Callab
     assert code == 0
     assert all(text.isprintable() for text in out.split("\n"))
     assert r"A\x1b]0;title\x07\u2028\u202e[bold]" in out
+
+
+@pytest.mark.parametrize("width", [40, 80, 94, 95])
+def test_a_token_is_never_broken(order: Order, file: Callable[..., str], book: OrderBook, width: int) -> None:
+    order("place", "--file", file(line(order_id=1)))
+    token = book.get(1).positions[0].token
+    console = Console(width=width, file=io.StringIO(), force_terminal=True)
+    with console.capture() as captured:
+        console.print(order_show._Positions(book.get(1)))
+    shown = captured.get()
+    assert token in shown
+    assert ("token" in shown.splitlines()[0]) == (width >= 95)
 
 
 def test_a_token_is_valid_until_its_order_is_refunded(order: Order, file: Callable[..., str], book: OrderBook) -> None:
