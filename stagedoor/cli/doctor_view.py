@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import attrs
+from rich.console import RenderableType
 from rich.text import Text
 
 from stagedoor.broker.calls import Told
@@ -27,7 +28,7 @@ from stagedoor.cli.findings import (
     of_overview,
     of_server,
 )
-from stagedoor.cli.output import print_json, show
+from stagedoor.cli.output import hanging, print_json, show
 from stagedoor.cli.plugins import load_plugins
 from stagedoor.cli.text import counted, printable
 from stagedoor.core.keys import Keys
@@ -247,9 +248,9 @@ def _data(finding: Finding) -> dict[str, Any]:
 
 
 def _show(findings: Sequence[Finding], done: Sequence[str], left: Sequence[Finding]) -> None:
-    parts = [line for finding in findings for line in _lines(finding)]
+    parts: list[RenderableType] = [line for finding in findings for line in _lines(finding)]
     if done:
-        parts += [Text(), Text("fixed", style="bold"), *(Text(f"  {printable(said)}") for said in done)]
+        parts += [Text(), Text("fixed", style="bold"), *(hanging(Text(printable(said)), 2) for said in done)]
     wrong = [finding for finding in left if finding.level == "wrong"]
     parts.append(Text())
     if not wrong:
@@ -263,10 +264,10 @@ def _show(findings: Sequence[Finding], done: Sequence[str], left: Sequence[Findi
     show(*parts)
 
 
-def _lines(finding: Finding) -> Iterator[Text]:
+def _lines(finding: Finding) -> Iterator[RenderableType]:
     mark, style = _MARKS[finding.level]
-    yield Text.assemble((mark, style), f" {finding.about}: ", (printable(finding.seen, 1000), ""))
+    yield hanging(Text(f"{finding.about}: {printable(finding.seen, 1000)}"), 2, first=Text(mark, style=style))
     if finding.means:
-        yield Text(f"    {printable(finding.means, 500)}", style="dim")
+        yield hanging(Text(printable(finding.means, 500), style="dim"), 4)
     if finding.fix and finding.level != "good":
-        yield Text(f"    --fix: {printable(finding.fix, 500)}", style="dim")
+        yield hanging(Text(f"--fix: {printable(finding.fix, 500)}", style="dim"), 4)

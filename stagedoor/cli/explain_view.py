@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import attrs
 import click
+from rich.console import RenderableType
 from rich.text import Text
 
 from stagedoor.broker.calls import Calls
@@ -25,7 +26,7 @@ from stagedoor.cli.explaining import (
 )
 from stagedoor.cli.explaining_calls import entry_of
 from stagedoor.cli.options import number_of_id
-from stagedoor.cli.output import print_json, show
+from stagedoor.cli.output import hanging, print_json, show
 from stagedoor.cli.text import printable
 from stagedoor.core.codec import Fields
 from stagedoor.core.history_data import readable
@@ -233,7 +234,7 @@ def _facts(books: Books, order_id: int) -> OrderFacts | None:
 
 
 def _show(found: Found, told: list[Account]) -> None:
-    parts: list[Text] = []
+    parts: list[RenderableType] = []
     if found.token is not None:
         parts.append(Text(printable(about_token(found.token))))
     if found.order is not None:
@@ -244,8 +245,8 @@ def _show(found: Found, told: list[Account]) -> None:
         if parts:
             parts.append(Text())
         parts.append(Text(account.where, style=_STYLES[account.what]))
-        parts += [Text(f"  {line}", style="dim") for line in account.history]
-        parts.append(Text(f"  next: {account.next}"))
+        parts += [hanging(Text(line, style="dim"), 2) for line in account.history]
+        parts.append(hanging(Text(f"next: {account.next}"), 2))
     if found.trace.is_cut:
         parts += [Text(), Text("there is more on Redis than was looked at", style="yellow")]
     show(*parts)

@@ -37,6 +37,15 @@ def show(*parts: RenderableType) -> None:
     print("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
+def hanging(line: Text, indent: int, *, first: Text | str = "") -> Table:
+    """Return a line whose continuations begin where it does, *indent* columns from the left, after *first*."""
+    made = Table.grid()
+    made.add_column(width=indent)
+    made.add_column(overflow="fold")
+    made.add_row(first, line)
+    return made
+
+
 def safe(text: object, style: str = "") -> Text:
     """Return text from elsewhere for a table: one line, nothing that drives the terminal."""
     return Text(printable(str(text)), style=style)

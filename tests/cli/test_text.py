@@ -1,7 +1,12 @@
 """Text from elsewhere stays on its line, and lengths of time read as people say them."""
 
-import pytest
+import io
 
+import pytest
+from rich.console import Console
+from rich.text import Text
+
+from stagedoor.cli.output import hanging
 from stagedoor.cli.text import counted, printable, span
 
 
@@ -59,3 +64,11 @@ def test_a_length_of_time_is_said_in_its_unit(seconds: float | None, said: str) 
 )
 def test_a_count_has_the_words_that_fit_it(count: int | str, words: tuple[str, ...], said: str) -> None:
     assert counted(count, *words) == said
+
+
+def test_a_long_line_goes_on_below_its_beginning() -> None:
+    console = Console(width=14, file=io.StringIO())
+    with console.capture() as captured:
+        console.print(hanging(Text("one two three four"), 4), hanging(Text("five six seven"), 2, first="x"), sep="\n")
+    lines = [line.rstrip() for line in captured.get().splitlines()]
+    assert lines == ["    one two", "    three four", "x five six", "  seven"]
