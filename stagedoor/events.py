@@ -124,7 +124,10 @@ class DeliveryStarted(Event):
 
 @attrs.frozen(kw_only=True)
 class DeliverySettled(Event):
-    """The canonical line of one delivery: what it was, what became of it, how long it took."""
+    """The canonical line of one delivery: what it was, what became of it, how long it took.
+
+    *ended* is the state in which a pass has left its call, *hops* how often an unknown kind was handed back.
+    """
 
     outcome: str
     kind: str | None
@@ -141,12 +144,21 @@ class DeliverySettled(Event):
     queue_age_s: float | None = None
     run_s: float | None = None
     retry_in_s: float | None = None
+    hops: int | None = None
+    ended: str | None = None
     reason: str | None = None
     error: str | None = None
 
     @property
     def severity(self) -> str:
-        """A dead letter wants somebody; a retry is worth knowing."""
+        """A dead letter wants somebody, and so does a call that failed or stands still; a retry is worth knowing.
+
+        An unknown kind comes back every few seconds: its first hop is worth knowing, and then ever rarer ones.
+        """
+        if self.ended in {"failed", "parked"}:
+            return "error"
+        if self.hops is not None and self.hops & (self.hops - 1) == 0:
+            return "warning"
         return {"dead": "error", "retry": "warning"}.get(self.outcome, self.level)
 
 

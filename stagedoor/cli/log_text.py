@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from stagedoor.cli.log_line import Line
-from stagedoor.cli.text import printable, span, text_of
+from stagedoor.cli.text import counted, printable, span, text_of
 
 _RESET, _DIM, _BOLD = "\x1b[0m", "\x1b[2m", "\x1b[1m"
 _COLOURS = {"debug": _DIM, "info": "", "warning": "\x1b[33m", "error": "\x1b[31m"}
@@ -15,7 +15,10 @@ _OUTCOMES = {
     "retry": "\x1b[33m",
     "unknown": "\x1b[33m",
     "dead": "\x1b[31m",
+    "failed": "\x1b[31m",
+    "parked": "\x1b[31m",
 }
+_ENDED = {"waiting": "waits", "sleeping": "sleeps"}
 _MARKS = {"debug": " ", "info": " ", "warning": "!", "error": "✗"}
 
 type Fields = dict[str, Any]
@@ -40,8 +43,9 @@ class TextLines:
         fields = dict(line.fields)
         colour, mark = _COLOURS.get(line.level, ""), _MARKS.get(line.level, " ")
         if line.name == "delivery_settled":
-            outcome = str(fields.get("outcome"))
-            colour, mark = _OUTCOMES.get(outcome, colour), _MARKS["error"] if outcome == "dead" else mark
+            # What became of a call says more than that its pass has settled the entry.
+            word = str(fields.get("ended") or fields.get("outcome"))
+            colour = _OUTCOMES.get(word, colour)
         if line.name in {"broker_down", "broker_up"} and self._redis_url:
             fields["url"] = self._redis_url
         sentence = _SENTENCES.get(line.name, _named(line.name))(fields)
@@ -127,7 +131,9 @@ class _Filled(dict[str, _Word]):
 
 def _delivery(fields: Fields) -> str:
     """The canonical line of a delivery, in columns: what became of it, kind, order, attempt, times."""
-    word = printable(str(fields.pop("outcome", "?")))
+    word, ended = printable(str(fields.pop("outcome", "?"))), fields.pop("ended", None)
+    word = _ENDED.get(ended, printable(str(ended))) if ended else word
+    hops = fields.pop("hops", None)
     order = fields.pop("order_id", None)
     kind = printable(str(fields.pop("kind", None) or "malformed"))
     run_s, queue_s = fields.pop("run_s", None), fields.pop("queue_age_s", None)
@@ -141,7 +147,8 @@ def _delivery(fields: Fields) -> str:
     extras = [
         f"attempt {attempt}" if attempt and attempt > 1 else "",
         f"delivery {deliveries}" if deliveries > 1 else "",
-        f"{crashes} crashes" if crashes else "",
+        counted(crashes, "crash", "crashes") if crashes else "",
+        f"handed back {counted(hops, 'time')}, for no module in plugins knows it" if hops else "",
         f"again in {span(retry_s)}" if retry_s is not None else "",
         printable(str(reason)) if reason else "",
         printable(str(error)) if error else "",

@@ -135,9 +135,16 @@ class Release:
 
 @attrs.frozen
 class Settled:
-    """Write nothing: the flow's pass has acknowledged the entry itself."""
+    """Write nothing: the flow's pass has acknowledged the entry itself.
+
+    *ended* is the state in which it has left the call, None where there was no pass; *error* is why
+    the call has ended so, or stands still.
+    """
 
     word: ClassVar[str] = "settled"
+
+    ended: str | None = None
+    error: str | None = None
 
 
 Outcome = Done | RetryLater | Dead | UnknownKind | Release | Settled

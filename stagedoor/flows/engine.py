@@ -158,16 +158,17 @@ class Engine:
         live, began_at, ended = LivePass(begun.right, self._clock, now=begun.now), self._clock(), "lost"
         try:
             with self._keeper.keeping(live):
-                ended = self._run_until_ended(spec, begun, live, delivery)
+                settled = self._run_until_ended(spec, begun, live, delivery)
+            ended = settled.ended or ended
         finally:
             self._on_pass(spec.name, ended, self._clock() - began_at, live.outcomes)
-        return Settled()
+        return settled
 
-    def _run_until_ended(self, spec: FlowSpec, begun: Begun, live: LivePass, delivery: Delivery) -> str:
+    def _run_until_ended(self, spec: FlowSpec, begun: Begun, live: LivePass, delivery: Delivery) -> Settled:
         """Run the function, again and again while something has happened to the call in the meantime.
 
         Returns:
-            The state in which the call is left.
+            In which state the call is left, and why where that is not well.
 
         Raises:
             LeaseLost: another pass has the call.
@@ -180,7 +181,7 @@ class Engine:
             ending, write = self._once(spec, run)
             answer = self._end(live, delivery, ending, write)
             if isinstance(answer, Ended):
-                return state_after(ending).value
+                return Settled(ended=state_after(ending).value, error=_error_of(ending))
             at = answer
 
     def _end(self, live: LivePass, delivery: Delivery, ending: Ending, write: StepWrite | None) -> Ended | Again:
@@ -305,6 +306,16 @@ class Engine:
         if outcome.state is not CallState.DONE:
             return Failure(outcome.state.value, outcome.error)
         return self._kit.values.revive(outcome.result or "null", self._kit.values.returned_by(spec.function))
+
+
+def _error_of(ending: Ending) -> str | None:
+    match ending:
+        case Finish(outcome=outcome):
+            return outcome.error
+        case Park(reason=reason, error=error):
+            return f"{reason}: {error}"
+        case _:
+            return None
 
 
 def _leave_the_function(run: Run) -> None:

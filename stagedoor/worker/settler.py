@@ -254,8 +254,10 @@ class Settler:
             queue_age_s=round(self._wall_clock() - job.queued_at, 3) if job else None,
             run_s=round(held.run_s, 6) if held.run_s is not None else None,
             retry_in_s=round(outcome.after_s, 3) if isinstance(outcome, RetryLater | UnknownKind) else None,
+            hops=outcome.hops if isinstance(outcome, UnknownKind) else None,
+            ended=outcome.ended if isinstance(outcome, Settled) else None,
             reason=outcome.reason.value if isinstance(outcome, Dead) else None,
-            error=outcome.error if isinstance(outcome, RetryLater | Dead) else None,
+            error=outcome.error if isinstance(outcome, RetryLater | Dead | Settled) else None,
         )
 
 

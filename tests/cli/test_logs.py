@@ -130,6 +130,34 @@ def test_the_line_of_a_flows_entry_says_which_call_it_was() -> None:
     assert text_of(passed) == "  settled  close-order     call outbox-3     61 ms  entry_id=5-0"
 
 
+@pytest.mark.parametrize(
+    "ended,error,said",
+    [
+        ("done", None, "  done     f               call c1  entry_id=5-0"),
+        ("waiting", None, "  waits    f               call c1  entry_id=5-0"),
+        ("sleeping", None, "  sleeps   f               call c1  entry_id=5-0"),
+        ("failed", "E: a\nb", r"✗ failed   f               call c1       E: a\nb  entry_id=5-0"),
+        ("parked", "flow_changed: no", "✗ parked   f               call c1       flow_changed: no  entry_id=5-0"),
+        ("cancelled", "C: asked", "  cancelled  f               call c1       C: asked  entry_id=5-0"),
+    ],
+)
+def test_the_line_of_a_flows_entry_says_how_its_pass_has_left_the_call(
+    ended: str, error: str | None, said: str
+) -> None:
+    passed = DeliverySettled(
+        outcome="settled", kind="f", entry_id="5-0", call_id="c1", deliveries=1, ended=ended, error=error
+    )
+    assert text_of(passed) == said
+
+
+def test_an_unknown_kind_warns_at_its_first_hop_and_then_ever_more_rarely() -> None:
+    hops = [DeliverySettled(outcome="unknown", kind="k", entry_id="5-0", deliveries=1, hops=n) for n in range(1, 70)]
+    assert [one.hops for one in hops if one.severity == "warning"] == [1, 2, 4, 8, 16, 32, 64]
+    assert {one.severity for one in hops} == {"warning", "info"}
+    said = "! unknown  k               handed back 1 time, for no module in plugins knows it  entry_id=5-0"
+    assert text_of(hops[0]) == said
+
+
 def test_numbers_have_the_words_that_fit_them() -> None:
     assert text_of(RowsPublished(added=1, duplicates=0)) == "  1 outbox row published"
     assert text_of(RowsPublished(added=2, duplicates=1)) == "  2 outbox rows published  duplicates=1"

@@ -15,7 +15,7 @@ from stagedoor.broker.redis import DeliverySettings
 from stagedoor.cli.flow_wiring import flow_parts
 from stagedoor.core.flow import flow_of
 from stagedoor.core.journal import CallState
-from stagedoor.events import EventStream, HandlerOrphaned
+from stagedoor.events import DeliverySettled, EventStream, HandlerOrphaned
 from stagedoor.settings import Settings
 from stagedoor.testing import FakeBroker, FakeDeliveries
 from stagedoor.testing.fake_calls import FakeCalls
@@ -206,3 +206,17 @@ async def test_an_ordinary_sleep_ends_by_itself() -> None:
     async with living(f) as life:
         life.calls.start(NewCall(call_id="c1", flow="f"))
         assert await life.ended("c1") == ['"awake"']
+
+
+async def test_the_line_of_each_pass_says_how_it_has_left_the_call_and_why() -> None:
+    @stagedoor.flow("bad")
+    def bad(call: stagedoor.Call) -> None:
+        call.wait_signal("go")
+        call.step("s", int, "no number", attempts=1)
+
+    async with living(bad) as life:
+        life.calls.start(NewCall(call_id="c1", flow="bad"))
+        life.calls.signal("c1", "go", "null", token="t")
+        await life.ended("c1")
+        settled = await life.recorder.wait(DeliverySettled, ended="failed")
+    assert "step 's' failed after 1 attempt: ValueError" in str(settled.error)

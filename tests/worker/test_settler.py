@@ -278,10 +278,11 @@ async def test_a_missing_group_is_made_anew_and_the_batch_repeated(
 
 async def test_what_settled_itself_is_only_told(office: Office, recorder: Recorder) -> None:
     (held,) = office.hold()
-    office.owe([held], Settled())
+    office.owe([held], Settled(ended="failed", error="E: no"))
     await office.settler.wait_idle()
     assert office.deliveries.batches == []
-    assert [event.outcome for event in recorder.of(DeliverySettled)] == ["settled"]
+    told = [(event.outcome, event.ended, event.error) for event in recorder.of(DeliverySettled)]
+    assert told == [("settled", "failed", "E: no")]
     assert len(office.register) == 0
 
 
