@@ -27,7 +27,8 @@ WORKER = "worker-1"
 QUICK = {"liveness_ttl_s": "2", "beat_every_s": "0.5", "sweep_every_s": "0.5", "block_ms": "500"}
 LIMIT_S = 60.0
 DOWN_S = 6.0
-MOST_CPU_SHARE = 0.01
+MOST_CPU_SHARE = 0.05
+"""Of a core: whoever spins takes all of it. That an idle worker stays below 1 % is measured in the bench."""
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
