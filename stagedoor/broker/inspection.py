@@ -4,20 +4,28 @@ One transaction gives one moment. No SCAN and no KEYS: the names of the workers
 are those of the group's consumers.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
 
 from stagedoor.broker.connection import Link, Script, mapped_errors, sound_reply
+from stagedoor.core.codec import pair_up, unpack
 from stagedoor.core.journal import CallState
 from stagedoor.core.keys import GROUP, POOL, Keys, is_worker_name
-from stagedoor.errors import BrokerError, GroupMissing
+from stagedoor.errors import BrokerError, GroupMissing, MalformedEntry
 
 type EntryNumber = tuple[int, int]
 """An entry id as two numbers, which compare as the ids do."""
 
 NOTHING: EntryNumber = (0, 0)
+MOST_DELAYED = 100
+"""Delayed jobs, those first that are due first, whose kinds are looked at: one of an unknown kind is due soon."""
+UNKNOWN_HOPS = 3
+"""So often handed back, a job is of a kind that no worker knows; the first hops follow each other within a second."""
+_DIGITS = 18
+"""Of a number that somebody else may have written."""
 
 
 @attrs.frozen(kw_only=True)
@@ -55,7 +63,11 @@ class WorkerView:
 
 @attrs.frozen(kw_only=True)
 class Overview:
-    """What is where, at one moment of Redis' clock; *calls* has every state of flows' calls."""
+    """What is where, at one moment of Redis' clock; *calls* has every state of flows' calls.
+
+    *unknown_kinds* counts jobs of each kind that workers have handed back again and again, for none knows
+    it; only those that are due first are looked at.
+    """
 
     stream: StreamView
     critical: StreamView
@@ -63,6 +75,7 @@ class Overview:
     dead: int
     workers: tuple[WorkerView, ...]
     calls: Mapping[CallState, int] = attrs.field(factory=lambda: dict.fromkeys(CallState, 0))
+    unknown_kinds: Mapping[str, int] = attrs.field(factory=dict[str, int])
 
     @property
     def pool(self) -> int:
@@ -103,7 +116,11 @@ class Inspection:
         Raises:
             BrokerUnavailable: Redis cannot be asked now.
         """
-        return attrs.evolve(self.look_at_queues(), workers=self._workers((self._keys.stream, self._keys.critical)))
+        return attrs.evolve(
+            self.look_at_queues(),
+            workers=self._workers((self._keys.stream, self._keys.critical)),
+            unknown_kinds=Counter(self._unknown_kinds()),
+        )
 
     def look_at_queues(self) -> Overview:
         """Return what is where in one round trip; the workers are left out.
@@ -129,6 +146,21 @@ class Inspection:
             workers=(),
             calls=counts_of(answers[3] or {}),
         )
+
+    def _unknown_kinds(self) -> Iterator[str]:
+        """Yield the kind of each job that has been handed back as unknown more often than a deploy explains."""
+        with mapped_errors():
+            members: Any = self._client.zrange(self._keys.delayed, 0, MOST_DELAYED - 1)
+            if not members:
+                return
+            with self._client.pipeline(transaction=False) as pipe:
+                pipe.hmget(self._keys.delayed_body, members)
+                bodies = row_or_none(pipe.execute(raise_on_error=False)[0])
+        for body in bodies or ():
+            fields = fields_of_body(body) if body is not None else {}
+            hops = fields.get(b"hops", b"")
+            if hops.isdigit() and int(hops[:_DIGITS]) >= UNKNOWN_HOPS:
+                yield _text(fields.get(b"kind", b""))
 
     def look_for_waiting(self) -> Waiting:
         """Return how many entries wait for a worker to take them, and since when the first could have been taken.
@@ -298,6 +330,14 @@ def counts_of(record: Mapping[bytes, bytes]) -> dict[CallState, int]:
     with sound_reply():
         known = {name.decode(): int(count) for name, count in record.items()}
     return {state: max(0, known.get(state.value, 0)) for state in CallState}
+
+
+def fields_of_body(body: bytes) -> dict[bytes, bytes]:
+    """Return the fields in the body of a delayed job; none where somebody has written something else there."""
+    try:
+        return dict(pair_up(unpack(body)[1:]))
+    except MalformedEntry:
+        return {}
 
 
 def entry_number(entry_id: bytes | str) -> EntryNumber:

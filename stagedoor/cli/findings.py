@@ -8,7 +8,7 @@ import attrs
 from stagedoor.broker.checkup import ConsumerView, Examination
 from stagedoor.broker.inspection import Overview
 from stagedoor.broker.redis import CAP_SHARE, FORGET_CONSUMER_MS
-from stagedoor.cli.text import counted, printable, span
+from stagedoor.cli.text import counted, printable, span, unknown_kind
 from stagedoor.core.keys import POOL
 from stagedoor.orders import Backlog, InvariantReport, Leftover, ParkedRow
 from stagedoor.settings import Settings
@@ -219,6 +219,14 @@ def of_overview(overview: Overview, settings: Settings) -> Iterator[Finding]:
     """Say what is wrong with the flow of work."""
     yield from _workers(overview, settings)
     yield from _stream(overview, settings)
+    for kind, count in overview.unknown_kinds.items():
+        yield Finding(
+            about="kinds",
+            level="wrong",
+            seen=unknown_kind(kind, count),
+            means="is a module missing in plugins, or its name misspelt? After a day they become dead letters",
+            fix="nothing: set plugins where the workers run",
+        )
     if overview.dead:
         yield Finding(
             about="dead letters",

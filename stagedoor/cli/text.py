@@ -39,6 +39,11 @@ def counted(count: int | str, one: str, many: str | None = None) -> str:
     return f"{number} {one if number == '1' else many or f'{one}s'}"
 
 
+def unknown_kind(kind: str, count: int) -> str:
+    """Say that jobs wait whose kind no worker knows."""
+    return f"{counted(count, 'job waits', 'jobs wait')} for a worker that knows {printable(kind, 64) or 'its kind'}"
+
+
 def span(seconds: float | None) -> str:
     """Return a length of time as people say it."""
     if seconds is None:

@@ -44,6 +44,18 @@ def test_a_call_of_a_flow_that_nobody_knows_says_whom_it_waits_for(real: RedisHa
     assert "handed back 1 time by workers that do not know it" in "; ".join(entry["history"])
 
 
+def test_a_kind_that_no_worker_knows_is_named_by_status_and_doctor(real: RedisHarness, command: Run) -> None:
+    worker = real.worker()
+    real.client.xadd(real.keys.stream, {"kind": "thank_yu", "order_id": "7", "outbox_id": "1"})
+    said = "1 job waits for a worker that knows thank_yu"
+    for hops, is_told in ((2, False), (3, True)):
+        worker.settle(hops, [settled(take_one(worker), UnknownKind(0, hops))])
+        assert (f"! {said}: is a module missing in plugins?" in command("status").out) is is_told
+        findings = command("doctor", "--json").data["findings"]
+        assert (("wrong", said) in [(one["level"], one["seen"]) for one in findings]) is is_told
+        worker.promote()
+
+
 def test_a_call_that_runs_is_in_somebodys_hands(real: RedisHarness, command: Run) -> None:
     _, calls, claimed, right = started(real)
     calls.record_step(right, done("reserve"))
@@ -68,7 +80,8 @@ def test_a_call_that_waits_for_a_signal_says_how_it_is_sent(real: RedisHarness, 
     [call] = command("explain", "c", "--json").data["accounts"]
     assert call["where"] == "call c of the flow f is waiting, for the signal 'paid'"
     assert re.fullmatch(
-        r"it goes on when somebody says python -m stagedoor flow signal c paid VALUE, and else a worker goes on with it in \d+ d",
+        r"it goes on when somebody says python -m stagedoor flow signal c paid VALUE, "
+        r"and else a worker goes on with it in \d+ d",
         call["next"],
     )
 
