@@ -270,6 +270,9 @@ def test_a_worker_that_does_not_know_a_flow_hands_its_calls_on(theatre: Theatre,
     assert (data["state"], data["waiting_for"]) == ("waiting", "a worker that knows its flow")
     theatre.flows = ["nap", "ten"]
     new = theatre.start("new")
+    # As in a deploy; beside a new one the old one would go on taking turns, seconds apart.
+    old.send(signal.SIGTERM)
+    assert old.wait_exit() == 0
     wait_done(calls, "new")
     check_ten(theatre, shown(calls, "new"))
     assert {run["worker"] for run in runs_of(theatre, "new")} == {"new"}
