@@ -228,7 +228,7 @@ def _items_of(key: str, gather: Step, steps: Mapping[str, Step]) -> str:
     states = Counter(step.state for name, step in steps.items() if step.kind is Kind.ITEM and _parent_of(name) == key)
     others = [f", {count:,} {state.value}" for state, count in states.items() if state is not StepState.DONE]
     length = gather.more.get("length", states.total())
-    return f"  {states[StepState.DONE]:,} of {length:,} items{''.join(others)}"
+    return f"  {states[StepState.DONE]:,} of {counted(length, 'item')}{''.join(others)}"
 
 
 def _parent_of(name: str) -> str:

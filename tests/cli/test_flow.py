@@ -15,6 +15,7 @@ import stagedoor
 from stagedoor.broker.call_texts import CallSettings
 from stagedoor.cli import flow_view
 from stagedoor.cli.app import run
+from stagedoor.cli.explaining_calls import of_call
 from stagedoor.cli.flow_show import screen_of
 from stagedoor.cli.output import show
 from stagedoor.core.journal import MAX_CALL_BYTES, MAX_VALUE_BYTES, CallState, Journal, Kind, Step, StepState, step_text
@@ -399,6 +400,18 @@ def test_a_screen_has_every_step_with_its_times(capsys: Captured) -> None:
         "",
         "next: python -m stagedoor flow signal c1 'paid!' VALUE",
     ]
+
+
+def test_a_timer_that_is_just_due_is_taken_at_once() -> None:
+    status = {".flow": "f", ".state": "sleeping", ".created": "1000", ".due": "9949"}
+    told = of_call(Journal("c1", status, {}), now=10.0, has_workers=True)
+    assert told.next == "a worker goes on with it at once"
+
+
+def test_a_gather_of_one_item_has_one_item(capsys: Captured) -> None:
+    steps = [step("g", StepState.RUNNING, Kind.GATHER, place=1, more={"length": 1})]
+    lines = _lines(Journal("c1", {".flow": "f", ".state": "running", ".created": "1"} | dict(steps), {}), 10.0, capsys)
+    assert "0 of 1 item" in lines
 
 
 def test_a_long_history_is_shown_from_both_ends(capsys: Captured) -> None:
