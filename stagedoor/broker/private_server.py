@@ -5,6 +5,7 @@ gone also when we are killed: a watchdog sees to that.
 """
 
 import contextlib
+import os
 import shutil
 import signal
 import subprocess
@@ -25,6 +26,8 @@ STOP_LIMIT_S = 5.0
 POLL_S = 0.01
 LAST_LINES = 3
 """Of what a server printed that did not start: Redis names a bad option one line before its last."""
+LONGEST_SOCKET_PATH = 107
+"""Bytes; the kernel's limit."""
 DATA = "data"
 """The folder, in the server's own, in which a durable one writes down what it does."""
 
@@ -100,8 +103,7 @@ class PrivateRedis:
         Raises:
             ConfigurationError: it ended at once, or cannot be used; says what it printed last.
         """
-        # A folder with a short name of its own: the path of a unix socket has 107 bytes at most.
-        self._folder = Path(tempfile.mkdtemp(prefix="stagedoor-redis-"))
+        self._folder = _make_folder()
         try:
             self._watchdog = Watchdog(self._folder)
             self._run(self._folder)
@@ -201,3 +203,10 @@ class PrivateRedis:
             shutil.rmtree(self._folder, ignore_errors=True)
         if self._watchdog is not None:
             self._watchdog.leave()
+
+
+def _make_folder() -> Path:
+    """Make a folder for a socket and the data; in /tmp where the path in $TMPDIR would be too long for a socket."""
+    longest = len(os.fsencode(tempfile.gettempdir())) + len("/stagedoor-redis-12345678/redis.sock")
+    is_short = longest <= LONGEST_SOCKET_PATH or not Path("/tmp").is_dir()  # noqa: S108 - mkdtemp makes the name
+    return Path(tempfile.mkdtemp(prefix="stagedoor-redis-", dir=None if is_short else "/tmp"))  # noqa: S108 - as above

@@ -62,3 +62,15 @@ def test_one_that_is_not_durable_keeps_nothing_and_leaves_nothing(redis_program:
         server.start_again()
         assert value(server) is None
     assert not folder.exists()
+
+
+def test_it_starts_also_where_temporary_files_have_long_paths(
+    redis_program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a build machine, or in the temporary folder that a desktop gives to each user."""
+    deep = tmp_path / ("a" * 60) / ("b" * 60)
+    deep.mkdir(parents=True)
+    monkeypatch.setattr("tempfile.tempdir", str(deep))
+    with PrivateRedis(tmp_path / "log", program=redis_program) as server:
+        assert value(server) is None
+    assert not server.socket.parent.exists()
