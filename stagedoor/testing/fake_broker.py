@@ -205,7 +205,8 @@ class FakeDeliveries:
                     claimed: list[Claimed] = []
                     for stream in Stream:
                         self._take_new(stream, 1, claimed, name=name)
-                    if name != self._name:
+                    # The blocked command stays under the name that it was sent with until it has an entry.
+                    if claimed and name != self._name:
                         self._hand_back(name, claimed)
                         return ReadReply(())
                     left_ms = deadline_ms - broker.now_ms()
