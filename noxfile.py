@@ -261,6 +261,6 @@ def onsale(session: nox.Session) -> None:
     """Play an on-sale night of 12,000 orders on two workers, and relay a backlog of 300,000 rows; takes a while."""
     install_all(session)
     sizes = {"STAGEDOOR_TEST_ONSALE_ORDERS": "12000", "STAGEDOOR_TEST_BACKLOG_ROWS": "300000"}
-    env = {name: os.environ.get(name, size) for name, size in sizes.items()}
+    env: dict[str, str | None] = {name: os.environ.get(name, size) for name, size in sizes.items()}
     patient = ("-o", "faulthandler_timeout=3600")
     run_pytest(session, "tests/onsale", "tests/relay/test_backlog.py", *patient, *session.posargs, env=env)
