@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import attrs
 
 from stagedoor.errors import InvalidRequest
-from stagedoor_renderers import layout as model
+from stagedoor_renderers import boxes as model
 from stagedoor_renderers.kit import text as pipeline
 from stagedoor_renderers.kit.faces import Faces, Weight
 from stagedoor_renderers.kit.pen import Color, Pen, number

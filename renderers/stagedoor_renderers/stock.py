@@ -14,12 +14,13 @@ import attrs
 
 from stagedoor.errors import ConfigurationError
 from stagedoor.rendering.api import Event
+from stagedoor_renderers.boxes import Layout
 from stagedoor_renderers.draw import Prepared, prepared
 from stagedoor_renderers.fields import event_content
 from stagedoor_renderers.kit import text
 from stagedoor_renderers.kit.faces import Faces, load_faces
 from stagedoor_renderers.kit.typeset import Typesetter
-from stagedoor_renderers.layout import Layout, read_layout
+from stagedoor_renderers.layout import read_layout
 from stagedoor_renderers.values import Language, Values, load_values
 
 _LIBRARIES = ("arabic-reshaper", "babel", "pillow", "python-bidi", "reportlab", "segno", "tzdata")

@@ -9,11 +9,11 @@ import attrs
 from stagedoor.errors import ConfigurationError, InvalidRequest
 from stagedoor.rendering.api import Check, RenderRequest
 from stagedoor_renderers import probe
+from stagedoor_renderers.boxes import Layout
 from stagedoor_renderers.draw import Ground, Overflow, Prepared, Press, ground_of, prepared
 from stagedoor_renderers.fields import Content, Teller
 from stagedoor_renderers.kit import settings
 from stagedoor_renderers.kit.sheet import Sheet
-from stagedoor_renderers.layout import Layout
 from stagedoor_renderers.limits import checked
 from stagedoor_renderers.stock import (
     LAYOUT_ENDINGS,

@@ -5,8 +5,9 @@ from typing import Any
 
 import attrs
 
+from stagedoor_renderers.boxes import BOX_TYPES, Entry, Fact, PageSize
 from stagedoor_renderers.fields import FIELDS
-from stagedoor_renderers.layout import BOX_TYPES, Entry, Fact, PageSize, Template
+from stagedoor_renderers.typed import Template
 from stagedoor_renderers.values import word_names
 
 

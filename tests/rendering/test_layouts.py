@@ -12,7 +12,8 @@ import pytest
 
 from stagedoor.errors import ConfigurationError, InvalidRequest
 from stagedoor.order import Seat
-from stagedoor_renderers.layout import BOX_TYPES, Entry, Fact, PageSize, read_layout
+from stagedoor_renderers.boxes import BOX_TYPES, Entry, Fact, PageSize
+from stagedoor_renderers.layout import read_layout
 from stagedoor_renderers.stock import Stock, built_in_layouts
 from stagedoor_renderers.ticket_pdf import TicketPdf
 from tests.rendering.orders import TOKEN, event, no_check, position, request, token, whole
