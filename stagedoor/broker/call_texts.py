@@ -4,10 +4,8 @@ import math
 
 import attrs
 
-from stagedoor.core.journal import (
-    CALLBACK_KEYS,
+from stagedoor.core.call import (
     MAX_CALL_BYTES,
-    MAX_KEY,
     MAX_SIGNALS,
     MAX_STEPS,
     MAX_VALUE_BYTES,
@@ -16,6 +14,7 @@ from stagedoor.core.journal import (
     Misfit,
     StepWrite,
 )
+from stagedoor.core.journal import CALLBACK_KEYS, MAX_KEY
 from stagedoor.errors import BrokerError, FlowLimitExceeded
 
 LOOK_MS = 30_000

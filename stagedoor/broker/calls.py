@@ -14,7 +14,8 @@ from typing import Protocol
 
 import attrs
 
-from stagedoor.core.journal import CallOutcome, CallState, Ending, Journal, StepWrite
+from stagedoor.core.call import CallOutcome, CallState, Ending, StepWrite
+from stagedoor.core.journal import Journal
 from stagedoor.core.tenure import Tenure
 
 __all__ = [
@@ -308,7 +309,7 @@ class Calls(Protocol):
             LeaseLost: another pass has begun, this one has ended, or the step is something else by now.
                 Nothing was written: stop, and give the entry back with `Release`.
             FlowLimitExceeded: too many steps, or too many bytes; nothing was written.
-            BrokerError: no step may become this from what was seen: see `stagedoor.core.journal`.
+            BrokerError: no step may become this from what was seen: see `stagedoor.core.call`.
 
         **Durability**: state and value are on Redis together; a repeat of the same write succeeds.
         """

@@ -11,8 +11,8 @@ from typing import Any
 import attrs
 
 from stagedoor.broker.connection import Link, Script, mapped_errors, sound_reply
+from stagedoor.core.call import CallState
 from stagedoor.core.codec import pair_up, unpack
-from stagedoor.core.journal import CallState
 from stagedoor.core.keys import GROUP, POOL, Keys, is_worker_name
 from stagedoor.errors import BrokerError, GroupMissing, MalformedEntry
 

@@ -44,21 +44,8 @@ from stagedoor.broker.calls import (
 from stagedoor.broker.connection import Link, Script, mapped_errors, sound_reply
 from stagedoor.broker.inspection import row_or_none
 from stagedoor.broker.redis import CAP_SHARE
-from stagedoor.core.journal import (
-    CallOutcome,
-    CallState,
-    Ending,
-    Finish,
-    GoOn,
-    Journal,
-    Park,
-    Sleep,
-    StepWrite,
-    Wait,
-    is_call_id,
-    seen_words,
-    step_text,
-)
+from stagedoor.core.call import CallOutcome, CallState, Ending, Finish, GoOn, Park, Sleep, StepWrite, Wait
+from stagedoor.core.journal import Journal, is_call_id, seen_words, step_text
 from stagedoor.core.keys import GROUP, Keys
 from stagedoor.core.tenure import Tenure
 from stagedoor.errors import BrokerError, BrokerUnavailable, FlowLimitExceeded, GroupMissing, LeaseLost, NameTaken

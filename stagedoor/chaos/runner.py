@@ -32,7 +32,8 @@ from stagedoor.chaos.proxy import Proxy
 from stagedoor.chaos.report import Report
 from stagedoor.chaos.skewed import write_offset
 from stagedoor.chaos.trial import TRIAL, Effects
-from stagedoor.core.journal import CallState, Journal
+from stagedoor.core.call import CallState
+from stagedoor.core.journal import Journal
 from stagedoor.core.keys import Keys
 from stagedoor.errors import BrokerError, StagedoorError
 from stagedoor.orders import OrderBook

@@ -19,8 +19,9 @@ from typing import Any
 
 import attrs
 
+from stagedoor.core.call import CallState, Kind, StepState
 from stagedoor.core.flow import Call, flow
-from stagedoor.core.journal import CallState, Journal, Kind, StepState
+from stagedoor.core.journal import Journal
 from stagedoor.errors import SignalTimeout
 
 TRIAL = "chaos-trial"

@@ -28,9 +28,10 @@ from stagedoor.cli.explaining_calls import entry_of
 from stagedoor.cli.options import number_of_id
 from stagedoor.cli.output import hanging, print_json, show
 from stagedoor.cli.text import printable
+from stagedoor.core.call import CallState
 from stagedoor.core.codec import Fields
 from stagedoor.core.history_data import readable
-from stagedoor.core.journal import CALL_ID_PATTERN, CallState, Journal, is_call_id
+from stagedoor.core.journal import CALL_ID_PATTERN, Journal, is_call_id
 from stagedoor.core.keys import Keys
 from stagedoor.errors import BrokerError, BrokerUnavailable, OrderNotFound
 from stagedoor.flows import outbox_call_id

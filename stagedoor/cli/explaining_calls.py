@@ -8,8 +8,9 @@ import attrs
 from stagedoor.cli.flow_show import awaited_signal, due_text
 from stagedoor.cli.output import utc
 from stagedoor.cli.text import counted, printable, span
+from stagedoor.core.call import CallState, StepState
 from stagedoor.core.history_data import error_of, waiting_for
-from stagedoor.core.journal import CallState, Journal, StepState
+from stagedoor.core.journal import Journal
 
 LATE_S = 5.0
 """A timer is taken within a second; later than this, no worker runs."""

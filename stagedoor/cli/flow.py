@@ -10,7 +10,8 @@ from typing import Any, NoReturn
 import click
 
 from stagedoor.cli.options import SettingsCommand
-from stagedoor.core.journal import CALL_ID_PATTERN, MAX_CALL_BYTES, MAX_VALUE_BYTES, CallState, is_call_id, is_key
+from stagedoor.core.call import MAX_CALL_BYTES, MAX_VALUE_BYTES, CallState
+from stagedoor.core.journal import CALL_ID_PATTERN, is_call_id, is_key
 from stagedoor.errors import FlowLimitExceeded
 from stagedoor.settings import Settings
 

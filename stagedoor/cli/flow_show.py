@@ -10,8 +10,9 @@ from rich.text import Text
 
 from stagedoor.cli.output import facts, safe, table, utc
 from stagedoor.cli.text import counted, printable, span
+from stagedoor.core.call import CallState, Kind, Step, StepState
 from stagedoor.core.history_data import error_of, waiting_for
-from stagedoor.core.journal import CallState, Journal, Kind, Step, StepState
+from stagedoor.core.journal import Journal
 
 STYLES: Mapping[CallState, str] = {
     CallState.WAITING: "",

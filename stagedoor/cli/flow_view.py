@@ -17,8 +17,9 @@ from stagedoor.broker.redis_calls import RedisCalls
 from stagedoor.cli.flow_show import STYLES, awaited_signal, due_text, screen_of
 from stagedoor.cli.output import print_json, safe, show, table, utc
 from stagedoor.cli.text import printable, span
+from stagedoor.core.call import CallState
 from stagedoor.core.history_data import data_of, readable
-from stagedoor.core.journal import CallState, is_call_id
+from stagedoor.core.journal import is_call_id
 from stagedoor.core.keys import Keys
 from stagedoor.errors import BrokerError, BrokerUnavailable
 from stagedoor.flows import new_call_id

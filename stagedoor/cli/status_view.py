@@ -14,7 +14,7 @@ from stagedoor.broker.inspection import Inspection, Overview, StreamView, Worker
 from stagedoor.cli.flow_show import STYLES
 from stagedoor.cli.output import print_json, safe, show, table
 from stagedoor.cli.text import counted, printable, span, unknown_kind
-from stagedoor.core.journal import CallState
+from stagedoor.core.call import CallState
 from stagedoor.core.keys import Keys
 from stagedoor.errors import BrokerUnavailable, ConfigurationError
 from stagedoor.orders import Backlog, OrderBookUnavailable, Outbox, open_engine

@@ -10,7 +10,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from stagedoor.core.journal import CALLBACK_KEYS, CallState, Journal, Kind, Step, StepState, is_call_id, step_text
+from stagedoor.core.call import CallState, Kind, Step, StepState
+from stagedoor.core.journal import CALLBACK_KEYS, Journal, is_call_id, step_text
 from stagedoor.errors import BrokerError, InvalidHistory
 
 __all__ = ["data_of", "error_of", "journal_of", "readable", "waiting_for"]

@@ -5,8 +5,8 @@ import random
 import attrs
 
 from stagedoor.core.backoff import full_jitter_s
+from stagedoor.core.call import Kind, Step, StepState
 from stagedoor.core.flow import is_plain
-from stagedoor.core.journal import Kind, Step, StepState
 from stagedoor.core.outcome import asked_s, describe, outage_wait_s
 from stagedoor.errors import FlowMisused, Permanent, Retry, Unavailable
 

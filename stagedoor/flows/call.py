@@ -5,7 +5,8 @@ from types import MappingProxyType
 from typing import Any
 
 from stagedoor.broker.calls import TakenSignal, TimedOut
-from stagedoor.core.journal import MAX_KEY, Kind, Step, StepState, StepWrite, Wait, is_key
+from stagedoor.core.call import Kind, Step, StepState, StepWrite, Wait
+from stagedoor.core.journal import MAX_KEY, is_key
 from stagedoor.errors import FlowMisused, SignalTimeout
 from stagedoor.flows.attempts import Unit, is_seconds, is_whole
 from stagedoor.flows.gather import gather

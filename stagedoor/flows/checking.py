@@ -10,9 +10,10 @@ from typing import Any, NoReturn, cast
 import attrs
 
 from stagedoor.broker.calls import Calls, Pass
+from stagedoor.core.call import Wait
 from stagedoor.core.flow import FlowSpec
 from stagedoor.core.history_data import journal_of
-from stagedoor.core.journal import Journal, Wait
+from stagedoor.core.journal import Journal
 from stagedoor.core.outcome import describe
 from stagedoor.core.tenure import Stream, Tenure
 from stagedoor.errors import CallCancelled, FlowChanged, FlowMisused

@@ -22,9 +22,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from stagedoor.broker.calls import Again, Begun, Calls, Ended, NewCall, Refused
-from stagedoor.core.flow import Failure, FlowSpec
-from stagedoor.core.journal import (
-    CALLBACK_KEYS,
+from stagedoor.core.call import (
     CallOutcome,
     CallState,
     Ending,
@@ -37,6 +35,8 @@ from stagedoor.core.journal import (
     StepWrite,
     state_after,
 )
+from stagedoor.core.flow import Failure, FlowSpec
+from stagedoor.core.journal import CALLBACK_KEYS
 from stagedoor.core.outcome import Release, Settled, describe
 from stagedoor.errors import (
     Abort,

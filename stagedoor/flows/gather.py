@@ -12,7 +12,7 @@ from typing import Any
 
 import attrs
 
-from stagedoor.core.journal import MAX_STEPS, Kind, Step, StepState, StepWrite
+from stagedoor.core.call import MAX_STEPS, Kind, Step, StepState, StepWrite
 from stagedoor.errors import FlowMisused, StepFailed
 from stagedoor.flows.attempts import Policy, Unit, check_policy, is_whole
 from stagedoor.flows.run import Changed, Lost, Run

@@ -3,7 +3,8 @@
 import functools
 from collections.abc import Sequence
 
-from stagedoor.core.journal import Journal, Kind, Place, Step, StepState, is_step_field, parse_step, why_misfit
+from stagedoor.core.call import Kind, Step, StepState
+from stagedoor.core.journal import Journal, Place, is_step_field, parse_step, why_misfit
 from stagedoor.errors import FlowChanged
 
 __all__ = ["History"]

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import attrs
 
 from stagedoor.broker.calls import Calls, Looked, Running
-from stagedoor.core.journal import Ending, GoOn, Sleep, Step, StepState, StepWrite
+from stagedoor.core.call import Ending, GoOn, Sleep, Step, StepState, StepWrite
 from stagedoor.errors import FlowLimitExceeded, JobTimeout, LeaseLost
 from stagedoor.flows.attempts import after_failure
 from stagedoor.flows.live import LivePass, RunningStep

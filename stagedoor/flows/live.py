@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import attrs
 
 from stagedoor.broker.calls import Pass
-from stagedoor.core.journal import Kind, Step, StepState
+from stagedoor.core.call import Kind, Step, StepState
 from stagedoor.errors import JobTimeout, LeaseLost
 from stagedoor.flows.attempts import Unit
 

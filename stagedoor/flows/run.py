@@ -18,7 +18,8 @@ from typing import Any, NoReturn
 import attrs
 
 from stagedoor.broker.calls import Calls, SignalReply
-from stagedoor.core.journal import GoOn, Journal, Kind, Sleep, Step, StepState, StepWrite, Wait
+from stagedoor.core.call import GoOn, Kind, Sleep, Step, StepState, StepWrite, Wait
+from stagedoor.core.journal import Journal
 from stagedoor.errors import (
     Abort,
     BrokerError,

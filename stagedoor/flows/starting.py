@@ -11,8 +11,9 @@ from typing import Any
 import attrs
 
 from stagedoor.broker.calls import Calls, NewCall, Started, Told
+from stagedoor.core.call import CallState
 from stagedoor.core.flow import FlowSpec, flow_of
-from stagedoor.core.journal import CallState, is_call_id, is_key
+from stagedoor.core.journal import is_call_id, is_key
 from stagedoor.errors import FlowMisused
 from stagedoor.flows.attempts import is_seconds
 from stagedoor.flows.call import LONGEST_S

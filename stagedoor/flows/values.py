@@ -20,7 +20,7 @@ from typing import Any
 import attrs
 import cattrs.preconf.json
 
-from stagedoor.core.journal import MAX_VALUE_BYTES
+from stagedoor.core.call import MAX_VALUE_BYTES
 from stagedoor.core.outcome import describe
 from stagedoor.errors import InvalidValue
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 import attrs
 
 from stagedoor.broker.calls import Calls
-from stagedoor.core.journal import CallState, Journal
+from stagedoor.core.call import CallState
+from stagedoor.core.journal import Journal
 from stagedoor.rehearsal.check import Checked
 from stagedoor.rehearsal.watch import FULFIL
 

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from stagedoor.core.call import CallState
 from stagedoor.core.codec import pack
-from stagedoor.core.journal import CallState, seen_words, step_text
+from stagedoor.core.journal import seen_words, step_text
 from stagedoor.core.tenure import Stream
 
 if TYPE_CHECKING:
-    from stagedoor.core.journal import StepWrite
+    from stagedoor.core.call import StepWrite
     from stagedoor.testing.fake_store import FakeBroker
 
 

@@ -44,20 +44,8 @@ from stagedoor.broker.calls import (
     Unsent,
 )
 from stagedoor.broker.redis import CAP_SHARE
-from stagedoor.core.journal import (
-    CallOutcome,
-    CallState,
-    Ending,
-    Finish,
-    GoOn,
-    Journal,
-    Park,
-    Sleep,
-    StepWrite,
-    Wait,
-    state_after,
-    step_text,
-)
+from stagedoor.core.call import CallOutcome, CallState, Ending, Finish, GoOn, Park, Sleep, StepWrite, Wait, state_after
+from stagedoor.core.journal import Journal, step_text
 from stagedoor.core.tenure import Stream, Tenure
 from stagedoor.errors import BrokerError, BrokerUnavailable, FlowLimitExceeded, LeaseLost
 from stagedoor.testing.fake_broker import FakeDeliveries

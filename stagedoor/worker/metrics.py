@@ -15,7 +15,7 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from stagedoor.broker.inspection import Overview, StreamView
-from stagedoor.core.journal import CallState
+from stagedoor.core.call import CallState
 from stagedoor.core.outcome import Outcome
 from stagedoor.errors import BrokerError
 from stagedoor.events import (

@@ -15,8 +15,8 @@ from stagedoor.broker.calls import NewCall
 from stagedoor.broker.deliveries import Pulse
 from stagedoor.broker.redis_calls import RedisCalls
 from stagedoor.cli.flow_wiring import FlowParts, call_settings, flow_parts
+from stagedoor.core.call import CallState
 from stagedoor.core.flow import FlowSpec, flow_of
-from stagedoor.core.journal import CallState
 from tests.bench.figures import Figure, percentile
 from tests.bench.rig import Countdown, Rig, private_redis
 from tests.broker.harness import identity

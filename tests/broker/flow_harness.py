@@ -10,8 +10,8 @@ from stagedoor.broker.calls import Begun, Calls, NewCall, Pass
 from stagedoor.broker.deliveries import Deliveries
 from stagedoor.broker.redis import RedisDeliveries
 from stagedoor.broker.redis_calls import RedisCalls
+from stagedoor.core.call import CallState, Kind, Step, StepState, StepWrite
 from stagedoor.core.entry import Claimed
-from stagedoor.core.journal import CallState, Kind, Step, StepState, StepWrite
 from stagedoor.testing import FakeDeliveries
 from stagedoor.testing.fake_calls import FakeCalls
 from tests.broker.harness import FakeHarness, Harness, RedisHarness

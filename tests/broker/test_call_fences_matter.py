@@ -22,7 +22,7 @@ from stagedoor.broker.calls import (
     Told,
 )
 from stagedoor.broker.dead_letters import DeadLetters
-from stagedoor.core.journal import (
+from stagedoor.core.call import (
     CallOutcome,
     CallState,
     Finish,

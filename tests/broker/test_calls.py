@@ -21,10 +21,7 @@ from stagedoor.broker.calls import (
     Unsent,
 )
 from stagedoor.broker.deliveries import Deliveries
-from stagedoor.core.codec import unpack
-from stagedoor.core.entry import Entry
-from stagedoor.core.job import parse_job
-from stagedoor.core.journal import (
+from stagedoor.core.call import (
     CallOutcome,
     CallState,
     Ending,
@@ -33,13 +30,16 @@ from stagedoor.core.journal import (
     Kind,
     Misfit,
     Park,
-    Place,
     Sleep,
     Step,
     StepState,
     StepWrite,
     Wait,
 )
+from stagedoor.core.codec import unpack
+from stagedoor.core.entry import Entry
+from stagedoor.core.job import parse_job
+from stagedoor.core.journal import Place
 from stagedoor.core.outcome import Dead, Reason, RetryLater, UnknownKind
 from stagedoor.core.tenure import Stream
 from stagedoor.errors import BrokerError, BrokerUnavailable, FlowLimitExceeded, LeaseLost, NameTaken

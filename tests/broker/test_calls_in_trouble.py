@@ -8,8 +8,8 @@ import pytest
 
 from stagedoor.broker.calls import Again, Calls, Ended, Looked, Pass, Running, TakenSignal, Told
 from stagedoor.broker.redis_calls import _whole
+from stagedoor.core.call import CallOutcome, CallState, Finish, StepState, Wait
 from stagedoor.core.entry import Claimed
-from stagedoor.core.journal import CallOutcome, CallState, Finish, StepState, Wait
 from stagedoor.errors import BrokerError, BrokerUnavailable, LeaseLost
 from tests.broker.flow_harness import (
     begun,

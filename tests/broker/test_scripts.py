@@ -15,7 +15,7 @@ from stagedoor.broker.dead_letters import DeadLetters
 from stagedoor.broker.deliveries import Pulse
 from stagedoor.broker.losses import Losses
 from stagedoor.broker.publishing import OutboxEntry
-from stagedoor.core.journal import CallOutcome, CallState, Sleep, StepState, StepWrite
+from stagedoor.core.call import CallOutcome, CallState, Sleep, StepState, StepWrite
 from stagedoor.core.outcome import Dead, Reason, RetryLater
 from stagedoor.core.tenure import Stream
 from tests.broker.flow_harness import begun, done, is_now, make_look_due, new_call, started, take_one

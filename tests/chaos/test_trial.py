@@ -9,7 +9,8 @@ import pytest
 from stagedoor.chaos import trial as module
 from stagedoor.chaos.caller import Caller, make_acts
 from stagedoor.chaos.trial import TRIAL, Effects, result_of, trial
-from stagedoor.core.journal import CallState, Journal
+from stagedoor.core.call import CallState
+from stagedoor.core.journal import Journal
 from stagedoor.errors import BrokerUnavailable
 from tests.flows.support import World
 

@@ -18,7 +18,8 @@ from stagedoor.cli.app import run
 from stagedoor.cli.explaining_calls import of_call
 from stagedoor.cli.flow_show import screen_of
 from stagedoor.cli.output import show
-from stagedoor.core.journal import MAX_CALL_BYTES, MAX_VALUE_BYTES, CallState, Journal, Kind, Step, StepState, step_text
+from stagedoor.core.call import MAX_CALL_BYTES, MAX_VALUE_BYTES, CallState, Kind, Step, StepState
+from stagedoor.core.journal import Journal, step_text
 from stagedoor.errors import Permanent
 from stagedoor.testing.fake_calls import FakeCalls
 from tests.flows.support import World

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stagedoor.core.call import Kind, Step, StepState
 from stagedoor.core.history_data import data_of, journal_of
-from stagedoor.core.journal import Journal, Kind, Step, StepState, step_text
+from stagedoor.core.journal import Journal, step_text
 from stagedoor.errors import InvalidHistory
 
 KEYS = ["id", "flow", "state", "waiting_for", "due_at", "steps", "memos", "signals", "result", "error", "places"]

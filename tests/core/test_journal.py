@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stagedoor.core.journal import (
-    CALLBACK_KEYS,
+from stagedoor.core.call import (
     ENDED,
     STEP_TRANSITIONS,
     TRANSITIONS,
@@ -18,20 +17,23 @@ from stagedoor.core.journal import (
     Finish,
     GoOn,
     Happening,
-    Journal,
     Kind,
     Misfit,
     Park,
-    Place,
     Sleep,
     Step,
     StepState,
     Wait,
+    state_after,
+)
+from stagedoor.core.journal import (
+    CALLBACK_KEYS,
+    Journal,
+    Place,
     is_call_id,
     is_key,
     parse_step,
     seen_words,
-    state_after,
     step_text,
     why_misfit,
 )

@@ -24,7 +24,7 @@ import attrs
 from stagedoor.broker.connection import Link
 from stagedoor.broker.inspection import Inspection
 from stagedoor.broker.scratch import Scratch
-from stagedoor.core.journal import CallState
+from stagedoor.core.call import CallState
 from stagedoor.core.keys import Keys
 from stagedoor.orders import OrderBook
 

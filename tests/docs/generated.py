@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from stagedoor.cli.app import COMMANDS, PROGRAM
-from stagedoor.core.journal import TRANSITIONS as CALL_TRANSITIONS
-from stagedoor.core.journal import CallState
+from stagedoor.core.call import TRANSITIONS as CALL_TRANSITIONS
+from stagedoor.core.call import CallState
 from stagedoor.core.outcome import TRANSITIONS, Happening, State
 from stagedoor.settings import FIELDS, Settings
 from tests.rendering.reference import boxes_table, fields_table
@@ -137,7 +137,7 @@ def call_svg() -> str:
         _text(width // 2, bottom + BOX // 2 + 5, f"{ended}: nothing changes it any more, and its keys expire", size=14)
     )
     size = f"viewBox='0 0 {width} {bottom + BOX + 12}' width='{width}' height='{bottom + BOX + 12}'"
-    title = "<title>The life of one flow call, made from stagedoor.core.journal.TRANSITIONS</title>"
+    title = "<title>The life of one flow call, made from stagedoor.core.call.TRANSITIONS</title>"
     background = f"<rect width='{width}' height='{bottom + BOX + 12}' fill='#ffffff'/>"
     return "\n".join([f"<svg xmlns='http://www.w3.org/2000/svg' {size}>", title, background, *parts, "</svg>", ""])
 

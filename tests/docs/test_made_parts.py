@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from stagedoor.cli.app import COMMANDS
-from stagedoor.core.journal import TRANSITIONS as CALL_TRANSITIONS
-from stagedoor.core.journal import CallState
-from stagedoor.core.journal import Happening as CallHappening
+from stagedoor.core.call import TRANSITIONS as CALL_TRANSITIONS
+from stagedoor.core.call import CallState
+from stagedoor.core.call import Happening as CallHappening
 from stagedoor.core.outcome import TRANSITIONS, Happening
 from stagedoor.settings import FIELDS
 from tests.docs.generated import (

@@ -11,11 +11,12 @@ import attrs
 from stagedoor.broker.calls import Calls, NewCall
 from stagedoor.broker.deliveries import Deliveries, Pulse, Settlement
 from stagedoor.broker.redis import DeliverySettings
+from stagedoor.core.call import CallState
 from stagedoor.core.entry import Claimed
 from stagedoor.core.flow import FlowSpec, flow_of
 from stagedoor.core.handler import HandlerSpec
 from stagedoor.core.job import parse_job
-from stagedoor.core.journal import CallState, Journal
+from stagedoor.core.journal import Journal
 from stagedoor.core.outcome import Done, Limits, Outcome, UnknownKind, of_exception
 from stagedoor.core.tenure import Tenure
 from stagedoor.errors import LeaseLost

@@ -11,7 +11,7 @@ import pytest
 import stagedoor
 from stagedoor.broker.call_texts import CallSettings
 from stagedoor.broker.calls import Told
-from stagedoor.core.journal import CallState
+from stagedoor.core.call import CallState
 from stagedoor.flows import look_up, open_calls, send_signal, start
 from tests.flows.support import World
 

@@ -11,9 +11,9 @@ import pytest
 import stagedoor
 from stagedoor.broker.calls import Told
 from stagedoor.broker.deliveries import Pulse
+from stagedoor.core.call import CallState
 from stagedoor.core.flow import FlowSpec, flow_of
 from stagedoor.core.history_data import data_of
-from stagedoor.core.journal import CallState
 from stagedoor.flows import check_history, check_source
 from tests.flows.support import World
 

@@ -8,6 +8,7 @@ import pytest
 
 import stagedoor
 from stagedoor.core import journal
+from stagedoor.core.call import Step
 from stagedoor.flows import history
 from tests.flows.support import World
 
@@ -59,7 +60,7 @@ def test_replaying_finished_steps_costs_one_read_and_parses_none(monkeypatch: py
     parsed: list[str] = []
     plain = journal.parse_step
 
-    def parse(text: str) -> journal.Step:
+    def parse(text: str) -> Step:
         parsed.append(text)
         return plain(text)
 

@@ -12,8 +12,9 @@ import stagedoor
 from stagedoor.broker.calls import NewCall
 from stagedoor.broker.deliveries import Settlement
 from stagedoor.broker.redis_calls import RedisCalls
+from stagedoor.core.call import CallState, Kind, StepState
 from stagedoor.core.flow import FlowSpec, flow_of
-from stagedoor.core.journal import CallState, Journal, Kind, StepState
+from stagedoor.core.journal import Journal
 from stagedoor.core.outcome import Outcome
 from stagedoor.core.tenure import Stream
 from stagedoor.errors import Unavailable

@@ -8,7 +8,7 @@ import pytest
 
 import stagedoor
 from stagedoor.broker.calls import Told
-from stagedoor.core.journal import CallState, StepState
+from stagedoor.core.call import CallState, StepState
 from tests.flows.support import World
 
 

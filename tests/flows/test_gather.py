@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import stagedoor
-from stagedoor.core.journal import CallState, StepState
+from stagedoor.core.call import CallState, StepState
 from tests.flows import support
 from tests.flows.support import Threads, World, all_steps
 

@@ -13,8 +13,8 @@ import stagedoor
 from stagedoor.broker.calls import NewCall
 from stagedoor.broker.redis import DeliverySettings
 from stagedoor.cli.flow_wiring import flow_parts
+from stagedoor.core.call import CallState
 from stagedoor.core.flow import flow_of
-from stagedoor.core.journal import CallState
 from stagedoor.events import DeliverySettled, EventStream, HandlerOrphaned
 from stagedoor.settings import Settings
 from stagedoor.testing import FakeBroker, FakeDeliveries

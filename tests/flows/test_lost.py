@@ -9,7 +9,7 @@ import pytest
 import stagedoor
 from stagedoor.broker.calls import Refused
 from stagedoor.broker.deliveries import Pulse
-from stagedoor.core.journal import CallState, StepState
+from stagedoor.core.call import CallState, StepState
 from stagedoor.core.outcome import Release
 from stagedoor.errors import BrokerUnavailable
 from tests.flows import support

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import stagedoor
-from stagedoor.core.journal import CallState
+from stagedoor.core.call import CallState
 from stagedoor.errors import Unavailable
 from tests.flows.support import Counted, Killed, World
 

@@ -8,7 +8,7 @@ import pytest
 
 import stagedoor
 from stagedoor.broker.calls import Calls
-from stagedoor.core.journal import CallState
+from stagedoor.core.call import CallState
 from stagedoor.errors import BrokerError
 from tests.flows.support import Counted, World
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import stagedoor
-from stagedoor.core.journal import Step
+from stagedoor.core.call import Step
 from tests.flows.support import Worker, World, handle
 
 

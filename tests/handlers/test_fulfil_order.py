@@ -7,10 +7,10 @@ import pytest
 
 from stagedoor.broker.calls import Calls
 from stagedoor.broker.deliveries import Settlement
+from stagedoor.core.call import CallState
 from stagedoor.core.entry import Claimed
 from stagedoor.core.flow import flow_of
 from stagedoor.core.job import parse_job
-from stagedoor.core.journal import CallState
 from stagedoor.core.outcome import Done, Settled
 from stagedoor.errors import InvalidRequest
 from stagedoor.handlers.fulfil_order import fulfil_order

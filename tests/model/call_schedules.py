@@ -20,14 +20,11 @@ import attrs
 
 from stagedoor.broker.calls import Again, Begun, Calls, Pass, Refused, Running, TakenSignal, TimedOut, Told
 from stagedoor.broker.deliveries import Deliveries, Pulse
-from stagedoor.core.entry import Claimed
-from stagedoor.core.job import parse_job
-from stagedoor.core.journal import (
+from stagedoor.core.call import (
     CallOutcome,
     CallState,
     Ending,
     Finish,
-    Journal,
     Kind,
     Park,
     Sleep,
@@ -36,6 +33,9 @@ from stagedoor.core.journal import (
     StepWrite,
     Wait,
 )
+from stagedoor.core.entry import Claimed
+from stagedoor.core.job import parse_job
+from stagedoor.core.journal import Journal
 from stagedoor.core.outcome import RetryLater, UnknownKind
 from stagedoor.core.tenure import Stream
 from stagedoor.errors import GroupMissing, LeaseLost, NameTaken

@@ -8,10 +8,10 @@ import pytest
 
 from stagedoor.broker.calls import Calls, Told
 from stagedoor.broker.dead_letters import PAGE, DeadLetters, letter_of, problem_of, requeued_fields
+from stagedoor.core.call import CallState
 from stagedoor.core.codec import Fields, pack_fields
 from stagedoor.core.entry import MAX_BYTES, MAX_FIELDS, Entry
 from stagedoor.core.job import parse_job
-from stagedoor.core.journal import CallState
 from stagedoor.core.outcome import Dead, Reason
 from stagedoor.core.tenure import Stream
 from stagedoor.errors import BrokerUnavailable

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from stagedoor.core.journal import Park, Sleep, Wait
+from stagedoor.core.call import Park, Sleep, Wait
 from stagedoor.core.tenure import Stream
 from tests.broker.flow_harness import calls_of, lose_timer, make_look_due, new_call, started, timers
 from tests.broker.harness import RedisHarness

@@ -5,8 +5,8 @@ import re
 import pytest
 
 from stagedoor.broker.publishing import OutboxEntry
+from stagedoor.core.call import CallOutcome, CallState, Finish, Kind, Park, Sleep, StepState, Wait
 from stagedoor.core.codec import Fields
-from stagedoor.core.journal import CallOutcome, CallState, Finish, Kind, Park, Sleep, StepState, Wait
 from stagedoor.core.outcome import Dead, Reason, UnknownKind
 from stagedoor.core.tenure import Stream
 from stagedoor.orders import OrderBook

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from stagedoor.broker.calls import Calls
+from stagedoor.core.call import CallState, Kind, StepState
 from stagedoor.core.history_data import data_of
-from stagedoor.core.journal import CallState, Journal, Kind, StepState
+from stagedoor.core.journal import Journal
 from stagedoor.flows import open_calls, send_signal, start
 from tests.process.programs.flows import KEYS, RESULT
 from tests.process.support import QUICK, Theatre, frozen, wait_until

@@ -1,7 +1,7 @@
 """The check of all calls at rest: whatever is not done as it should be is found."""
 
 import stagedoor
-from stagedoor.core.journal import CallState
+from stagedoor.core.call import CallState
 from stagedoor.rehearsal.calls import are_over, check_calls, with_calls
 from stagedoor.rehearsal.watch import FULFIL
 from tests.demo.test_show import CHECKED
