@@ -12,12 +12,13 @@ import attrs
 from stagedoor.errors import InvalidRequest
 from stagedoor_renderers import boxes as model
 from stagedoor_renderers.kit import text as pipeline
+from stagedoor_renderers.kit.desk import Typesetter
 from stagedoor_renderers.kit.faces import Faces, Weight
 from stagedoor_renderers.kit.pen import Color, Pen, number
 from stagedoor_renderers.kit.qr import QrTooSmall, qr_code
 from stagedoor_renderers.kit.scripts import has_right_to_left
 from stagedoor_renderers.kit.sheet import MM, Sheet
-from stagedoor_renderers.kit.typeset import Block, Line, Typesetter, from_the_right, rejoined
+from stagedoor_renderers.kit.typeset import Block, Line, from_the_right, rejoined
 from stagedoor_renderers.telling import clean
 
 _NAMED_CODES = 8

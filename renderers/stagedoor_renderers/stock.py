@@ -18,8 +18,8 @@ from stagedoor_renderers.boxes import Layout
 from stagedoor_renderers.draw import Prepared, prepared
 from stagedoor_renderers.fields import event_content
 from stagedoor_renderers.kit import text
+from stagedoor_renderers.kit.desk import Typesetter
 from stagedoor_renderers.kit.faces import Faces, load_faces
-from stagedoor_renderers.kit.typeset import Typesetter
 from stagedoor_renderers.layout import read_layout
 from stagedoor_renderers.values import Language, Values, load_values
 

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from stagedoor_renderers.kit import pages
 from stagedoor_renderers.kit.cutting import cut
-from stagedoor_renderers.kit.faces import FIRST_CODE, PAGE_SIZE, SHIPPED, CutPage, Faces, FontFile, Page, load_faces
+from stagedoor_renderers.kit.faces import SHIPPED, Faces, FontFile, load_faces
+from stagedoor_renderers.kit.pages import FIRST_CODE, PAGE_SIZE, CutPage, Page
 from stagedoor_renderers.kit.scripts import REPLACEMENT, may_be_drawn
 from stagedoor_renderers.kit.sfnt import FontError, TrueType, read_truetype
 
@@ -44,6 +46,12 @@ def with_outlines_elsewhere() -> bytes:
     return LATO[: offset + 8] + b"\xff\xff\xff\xff" + LATO[offset + 12 :]
 
 
+def with_anchors_elsewhere() -> bytes:
+    at = LATO.index(b"GPOS")
+    (offset,) = struct.unpack_from(">L", LATO, at + 8)
+    return LATO[: offset + 8] + b"\xff\xff" + LATO[offset + 10 :]
+
+
 @pytest.mark.parametrize(
     "data, said",
     [
@@ -57,6 +65,7 @@ def with_outlines_elsewhere() -> bytes:
         (LATO[:5000], "beyond the end of the file"),
         (LATO[:20], "damaged"),
         (with_outlines_elsewhere(), "damaged: outlines are not where they should be"),
+        (with_anchors_elsewhere(), "damaged"),
         (with_rights(0x0002), "forbids embedding it"),
         (with_rights(0x0100), "forbids embedding parts"),
     ],
@@ -195,11 +204,11 @@ def test_loading_from_another_folder_gives_the_same_pages(tmp_path: Path, faces:
     assert again.regular.glyphs["山"].page.cut().font_file == faces.regular.glyphs["山"].page.cut().font_file
 
 
-def test_eight_threads_that_need_a_page_first_share_one_cut() -> None:
+def test_eight_threads_that_need_a_page_first_share_one_cut(monkeypatch: pytest.MonkeyPatch, faces: Faces) -> None:
     cuts: list[int] = []
     start, second = threading.Barrier(8), threading.Event()
 
-    def cut_out() -> CutPage:
+    def cut_out(*_: object) -> CutPage:
         cuts.append(1)
         if len(cuts) > 1:
             second.set()
@@ -209,7 +218,8 @@ def test_eight_threads_that_need_a_page_first_share_one_cut() -> None:
             base_font="X", font_file=b"", font_file_length=0, to_unicode=b"", font_entries="", descriptor_entries=""
         )
 
-    page = Page("C0", needs_thickening=True, cut_out=cut_out)
+    monkeypatch.setattr(pages, "_cut_page", cut_out)
+    page = Page("C0", font=faces.regular.glyphs["a"].page.font, shapes=(), says=(), needs_thickening=True)
 
     def ask(_: int) -> CutPage:
         start.wait()

@@ -7,13 +7,14 @@ is most of a small subset's size, and no viewer or printer of today needs it.
 # ruff: noqa: PLR2004 - the numbers are offsets and lengths of a file format, named by the code round them
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import attrs
 
 from stagedoor_renderers.kit.sfnt import TrueType
 
 _ARGUMENTS_ARE_WORDS = 1 << 0
+_ARGUMENTS_ARE_SHIFTS = 1 << 1
 _HAS_SCALE = 1 << 3
 _MORE_COMPONENTS = 1 << 5
 _HAS_XY_SCALE = 1 << 6
@@ -24,51 +25,102 @@ _CHECKSUM_OF_A_FONT = 0xB1B0AFBA
 _MASK = 0xFFFFFFFF
 
 
-def cut(font: TrueType, glyphs: Sequence[int], *, first_code: int, space: int) -> bytes:
+@attrs.frozen
+class Composite:
+    """A glyph that the font does not have: some of its glyphs, each with its shift in font units.
+
+    It is as wide as the first of its parts.
+    """
+
+    parts: tuple[tuple[int, int, int], ...]
+
+
+type Shape = int | Composite
+"""What a code shows: a glyph of the font by its number, or one put together."""
+
+
+def advance_of(font: TrueType, shape: Shape) -> int:
+    """Return how wide *shape* is, in font units."""
+    return font.advances[shape.parts[0][0] if isinstance(shape, Composite) else shape]
+
+
+def box_of(font: TrueType, shape: Shape) -> tuple[int, int, int, int]:
+    """Return the box round *shape*, in font units: left, bottom, right, top."""
+    if not isinstance(shape, Composite):
+        return font.glyph_bbox(shape)
+    boxes = [(font.glyph_bbox(glyph), x, y) for glyph, x, y in shape.parts]
+    lefts, bottoms, rights, tops = zip(
+        *((left + x, bottom + y, right + x, top + y) for (left, bottom, right, top), x, y in boxes), strict=True
+    )
+    return min(lefts), min(bottoms), max(rights), max(tops)
+
+
+def cut(font: TrueType, glyphs: Sequence[Shape], *, first_code: int, space: int) -> bytes:
     """Return a TrueType file in which code *first_code* + i shows ``glyphs[i]``.
 
     Args:
         font: the font to cut from.
-        glyphs: up to 223 glyphs of it.
+        glyphs: up to 223 glyphs of it, or composites of such.
         first_code: the single-byte code of the first of them.
         space: the glyph of code 32.
     """
     order, place = _closure(font, [space, *glyphs])
-    outlines = [_unhinted(font.glyph(old), place) for old in order]
+    outlines = [_unhinted(_outline(font, old), place) for old in order]
     codes = {32: place[space]} | {first_code + i: place[old] for i, old in enumerate(glyphs)}
     offsets, glyf = _laid_out(outlines)
     is_long = offsets[-1] > 0x1FFFE
+    most_parts = max((len(shape.parts) for shape in order if isinstance(shape, Composite)), default=0)
     tables = {
         "OS/2": font.tables["OS/2"],
         "cmap": _cmap(codes),
         "glyf": glyf,
         "head": _patched(font.tables["head"], 50, int(is_long)),
         "hhea": _patched(font.tables["hhea"], 34, len(order)),
-        "hmtx": b"".join(struct.pack(">Hh", font.advances[old], font.bearings[old]) for old in order),
+        "hmtx": b"".join(struct.pack(">Hh", *_metrics(font, old)) for old in order),
         "loca": _loca(offsets, is_long=is_long),
-        "maxp": _unhinted_profile(font.tables["maxp"], len(order)),
+        "maxp": _unhinted_profile(font.tables["maxp"], len(order), most_parts=most_parts),
         "name": font.tables["name"],
         "post": b"\x00\x03\x00\x00" + font.tables["post"][4:16] + bytes(16),
     }
     return _file(tables)
 
 
-def _closure(font: TrueType, glyphs: Sequence[int]) -> tuple[list[int], dict[int, int]]:
+def _closure(font: TrueType, glyphs: Sequence[Shape]) -> tuple[list[Shape], dict[Shape, int]]:
     """Return all glyphs that are needed to draw *glyphs*, in their new order, and their new places.
 
     Glyph 0, the sign for "no such character", must come first in every font.
     """
-    order, place = [0], {0: 0}
+    order: list[Shape] = [0]
+    place: dict[Shape, int] = {0: 0}
     queue = list(glyphs)
     while queue:
         glyph = queue.pop(0)
         if glyph not in place:
             place[glyph] = len(order)
             order.append(glyph)
-            outline = font.glyph(glyph)
+            outline = _outline(font, glyph)
             if _is_composite(outline):
                 queue += [part for part, _ in _components(outline)]
     return order, place
+
+
+def _outline(font: TrueType, shape: Shape) -> bytes:
+    if not isinstance(shape, Composite):
+        return font.glyph(shape)
+    flags = _ARGUMENTS_ARE_WORDS | _ARGUMENTS_ARE_SHIFTS
+    last = len(shape.parts) - 1
+    parts = (
+        struct.pack(">HHhh", flags | (_MORE_COMPONENTS if index < last else 0), glyph, x, y)
+        for index, (glyph, x, y) in enumerate(shape.parts)
+    )
+    return struct.pack(">5h", -1, *box_of(font, shape)) + b"".join(parts)
+
+
+def _metrics(font: TrueType, shape: Shape) -> tuple[int, int]:
+    """Return advance and left bearing."""
+    if isinstance(shape, Composite):
+        return advance_of(font, shape), box_of(font, shape)[0]
+    return font.advances[shape], font.bearings[shape]
 
 
 def _is_composite(outline: bytes) -> bool:
@@ -95,7 +147,7 @@ def _component_size(flags: int) -> int:
     return size + 8 if flags & _HAS_TWO_BY_TWO else size
 
 
-def _unhinted(outline: bytes, place: dict[int, int]) -> bytes:
+def _unhinted(outline: bytes, place: Mapping[Shape, int]) -> bytes:
     """Return the outline without instructions, its parts renumbered."""
     if not outline:
         return outline
@@ -107,7 +159,7 @@ def _unhinted(outline: bytes, place: dict[int, int]) -> bytes:
     return outline[:at] + b"\x00\x00" + outline[at + 2 + length :]
 
 
-def _unhinted_composite(outline: bytes, place: dict[int, int]) -> bytes:
+def _unhinted_composite(outline: bytes, place: Mapping[Shape, int]) -> bytes:
     data = bytearray(outline)
     end = 10
     for glyph, at in _components(outline):
@@ -142,13 +194,17 @@ def _cmap(codes: dict[int, int]) -> bytes:
     return head + body
 
 
-def _unhinted_profile(maxp: bytes, glyph_count: int) -> bytes:
-    """Return the limits table without anything about instructions."""
+def _unhinted_profile(maxp: bytes, glyph_count: int, *, most_parts: int) -> bytes:
+    """Return the limits table without anything about instructions, with room for our own composites."""
     data = bytearray(maxp)
     struct.pack_into(">H", data, 4, glyph_count)
     if len(data) >= 32:
         # maxZones stays 1; twilight points, storage, functions, stack and code size are 0.
         struct.pack_into(">7H", data, 14, 1, 0, 0, 0, 0, 0, 0)
+        if most_parts:
+            parts, depth = struct.unpack_from(">2H", data, 28)
+            # Their parts may be composites themselves.
+            struct.pack_into(">2H", data, 28, max(parts, most_parts), depth + 1)
     return bytes(data)
 
 

@@ -19,9 +19,6 @@ import functools
 import hashlib
 import importlib.resources
 import re
-import threading
-import unicodedata
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.resources.abc import Traversable
 from typing import Literal
@@ -29,16 +26,14 @@ from typing import Literal
 import attrs
 
 from stagedoor_renderers.kit import scripts
-from stagedoor_renderers.kit.cutting import cut
+from stagedoor_renderers.kit.pages import FIRST_CODE, PAGE_SIZE, Page, meaning_of
+from stagedoor_renderers.kit.pointing import pointed_page
 from stagedoor_renderers.kit.sfnt import FontError, TrueType, read_truetype
 
 Weight = Literal["regular", "bold"]
 
-FIRST_CODE = 33
-PAGE_SIZE = 223
-
-_SYMBOLIC = 4
 _EAST_ASIA = ("\u4e00", "\ud7a3")
+_POINTED_LINES = 1024
 _NO_BREAK_SPACES = "\u00a0\u202f"
 
 
@@ -67,41 +62,6 @@ _MUST_COVER = (
     "山田太郎北京臺灣さくらカタカナ서울"  # Han, kana, Hangul
 ) + scripts.REPLACEMENT
 """A fonts folder that lacks any of these is not the one that was shipped."""
-
-
-@attrs.frozen(kw_only=True, eq=False)
-class CutPage:
-    """A complete font of at most 223 characters, ready to be embedded."""
-
-    base_font: str
-    font_file: bytes = attrs.field(repr=False)
-    font_file_length: int
-    to_unicode: bytes = attrs.field(repr=False)
-    font_entries: str = attrs.field(repr=False)
-    descriptor_entries: str = attrs.field(repr=False)
-
-
-class Page:
-    """One glyph page; its characters and codes are fixed, its font is cut when it is first embedded.
-
-    *needs_thickening* is true for a font without a bold sister: a bold run of it
-    is drawn with a thin outline of its own colour.
-    """
-
-    def __init__(self, resource: str, *, needs_thickening: bool, cut_out: Callable[[], CutPage]) -> None:
-        self.resource = resource
-        self.needs_thickening = needs_thickening
-        self._cut_out = cut_out
-        self._lock = threading.Lock()
-        self._cut: CutPage | None = None
-
-    def cut(self) -> CutPage:
-        """Return the font of this page; the first thread that asks cuts it, others wait for that."""
-        if self._cut is None:
-            with self._lock:
-                if self._cut is None:
-                    self._cut = self._cut_out()
-        return self._cut
 
 
 @attrs.frozen(eq=False)
@@ -148,10 +108,34 @@ class Face:
     descent: float
     cap_height: float
     home: Home = attrs.field(init=False, repr=False)
+    _pointed: Callable[[frozenset[str]], Mapping[str, Glyph]] = attrs.field(init=False, repr=False)
 
     @home.default
     def _home(self) -> Home:
         return Home(self.glyphs["a"].page, self.glyphs)
+
+    @_pointed.default
+    def _remembered(self) -> Callable[[frozenset[str]], Mapping[str, Glyph]]:
+        # A pure function: remembering it saves the time of cutting such a page anew.
+        return functools.lru_cache(_POINTED_LINES)(self._pointed_now)
+
+    def pointed(self, clusters: frozenset[str]) -> Mapping[str, Glyph]:
+        """Return glyphs of letters with their points, as far as one font has all of each; see `pointing`."""
+        return self._pointed(clusters) if clusters else {}
+
+    def _pointed_now(self, clusters: frozenset[str]) -> Mapping[str, Glyph]:
+        by_font: dict[str, list[str]] = {}
+        for cluster in clusters:
+            letters = {self.glyphs[char].page.resource[0] for char in cluster if char != scripts.SEAM}
+            if len(letters) == 1:
+                by_font.setdefault(letters.pop(), []).append(cluster)
+        found: dict[str, Glyph] = {}
+        for letter, members in by_font.items():
+            page, codes = pointed_page(self.glyphs[members[0][-1]].page.font, letter, members)
+            for cluster, code in codes.items():
+                alone = self.glyphs[cluster[-1]]
+                found[cluster] = Glyph(page, code, alone.advance, alone.box)
+        return found
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -228,7 +212,8 @@ def _face(
         weight=weight,
         glyphs=glyphs,
         # A mark takes no room of its own: typesetting puts it onto its letter.
-        advances={char: 0.0 if scripts.is_mark(char) else glyph.advance for char, glyph in glyphs.items()},
+        advances={char: 0.0 if scripts.is_mark(char) else glyph.advance for char, glyph in glyphs.items()}
+        | {scripts.SEAM: 0.0},
         kerning=_kerning(first),
         ascent=first.ascent * scale,
         descent=first.descent * scale,
@@ -338,73 +323,8 @@ def _glyph(font: TrueType, page: Page, char: str, *, code: int) -> Glyph:
 def _page(file: FontFile, font: TrueType, *, index: int, chars: Sequence[str]) -> Page:
     return Page(
         f"{file.letter}{index}",
+        font=font,
+        shapes=[font.cmap[ord(char)] for char in chars],
+        says=[meaning_of(char) for char in chars],
         needs_thickening="bold" in file.weights and "regular" in file.weights,
-        cut_out=functools.partial(_cut_page, font, chars),
     )
-
-
-def _cut_page(font: TrueType, chars: Sequence[str]) -> CutPage:
-    """Return the font of a page: a pure function, so it does not matter when and where it runs."""
-    indices = [font.cmap[ord(char)] for char in chars]
-    data = cut(font, indices, first_code=FIRST_CODE, space=font.cmap.get(32, 0))
-    scale = 1000 / font.units_per_em
-    widths = [font.advances[font.cmap.get(32, 0)], *(font.advances[i] for i in indices)]
-    base_font = f"{_tag(data)}+{font.postscript_name}"
-    box = " ".join(str(round(value * scale)) for value in font.bbox)
-    return CutPage(
-        base_font=base_font,
-        font_file=zlib.compress(data),
-        font_file_length=len(data),
-        to_unicode=zlib.compress(_to_unicode(chars)),
-        font_entries=(
-            f"/Type /Font /Subtype /TrueType /BaseFont /{base_font} /FirstChar 32 /LastChar {31 + len(widths)} "
-            f"/Widths [{' '.join(f'{width * scale:.0f}' for width in widths)}]"
-        ),
-        descriptor_entries=(
-            f"/Type /FontDescriptor /FontName /{base_font} /Flags {_SYMBOLIC} /FontBBox [{box}] /ItalicAngle 0 "
-            f"/Ascent {font.ascent * scale:.0f} /Descent {font.descent * scale:.0f} "
-            f"/CapHeight {font.cap_height * scale:.0f} /StemV {50 + (font.weight // 65) ** 2}"
-        ),
-    )
-
-
-def _tag(data: bytes) -> str:
-    """Return the six letters before a subset's name, made from its content.
-
-    Fonts of two documents have one name only if they are one font: programs that
-    merge PDFs may then join them without mixing up glyphs.
-    """
-    number = int.from_bytes(hashlib.sha256(data).digest()[:8])
-    letters = []
-    for _ in range(6):
-        number, letter = divmod(number, 26)
-        letters.append(chr(65 + letter))
-    return "".join(letters)
-
-
-def _to_unicode(chars: Sequence[str]) -> bytes:
-    """Return the map by which a viewer copies and searches text: joined forms are their letters again."""
-    lines = [f"<{32:02X}> <0020>"]
-    for code, char in enumerate(chars, start=FIRST_CODE):
-        lines.append(f"<{code:02X}> <{_meaning(char).encode('utf-16-be').hex().upper()}>")
-    blocks = [
-        f"{len(block)} beginbfchar\n" + "\n".join(block) + "\nendbfchar"
-        # The specification allows 100 lines in a block.
-        for block in (lines[i : i + 100] for i in range(0, len(lines), 100))
-    ]
-    return (
-        "/CIDInit /ProcSet findresource begin\n12 dict begin\nbegincmap\n"
-        "/CIDSystemInfo << /Registry (Adobe) /Ordering (UCS) /Supplement 0 >> def\n"
-        "/CMapName /Adobe-Identity-UCS def\n/CMapType 2 def\n"
-        "1 begincodespacerange\n<00> <FF>\nendcodespacerange\n"
-        + "\n".join(blocks)
-        + "\nendcmap\nCMapName currentdict /CMap defineresource pop\nend\nend\n"
-    ).encode("ascii")
-
-
-def _meaning(char: str) -> str:
-    if "\ufb50" <= char <= "\ufefc" and unicodedata.category(char) == "Lo":
-        # Glyphs of such a line stand from left to right, and programs that extract
-        # text turn them round one character at a time: a ligature's letters too.
-        return unicodedata.normalize("NFKC", char)[::-1]
-    return char

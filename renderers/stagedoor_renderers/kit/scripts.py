@@ -12,6 +12,9 @@ import unicodedata
 REPLACEMENT = "\ufffd"
 """The visible mark for what no font here can draw."""
 
+SEAM = "\u034f"
+"""Between the points of a ligature's two letters; cleaned text never has this joiner."""
+
 _NEEDS_SHAPING = (
     (0x0700, 0x08FF),  # Syriac, Thaana, N'Ko, Samaritan, Mandaic, Arabic extensions without joined forms
     (0x0900, 0x0DFF),  # Devanagari to Sinhala
@@ -88,4 +91,4 @@ def is_mark(char: str) -> bool:
 
 def belongs_to_next(mark: str) -> bool:
     """Tell whether, in a line in visual order, *mark* comes before its letter: so it is from right to left."""
-    return _RIGHT_TO_LEFT.match(mark) is not None
+    return mark == SEAM or _RIGHT_TO_LEFT.match(mark) is not None

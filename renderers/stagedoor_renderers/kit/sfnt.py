@@ -1,4 +1,4 @@
-"""Reads TrueType files: tables, outlines' places, widths, character map, kerning.
+"""Reads TrueType files: tables, outlines' places, widths, character map, kerning, anchors.
 
 Everything is read once, into a frozen value; nothing here has a cursor. That is
 the point: ReportLab's own reader walks a face with one cursor per font, so two
@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from typing import NoReturn
 
 import attrs
+
+from stagedoor_renderers.kit.anchors import Anchors, read_anchors
 
 _POSTSCRIPT = b"OTTO"
 _COLLECTION = b"ttcf"
@@ -39,7 +41,8 @@ class TrueType:
 
     Measures are in the font's own units; *units_per_em* of them make the type
     size. *cmap* maps code points to glyphs, *advances* is by glyph, *offsets*
-    has one more element than there are glyphs, *kerning* is by glyph pairs.
+    has one more element than there are glyphs, *kerning* is by glyph pairs, and
+    *anchors* say where marks sit on their letters.
     """
 
     file: str
@@ -51,6 +54,7 @@ class TrueType:
     bearings: tuple[int, ...] = attrs.field(repr=False)
     offsets: tuple[int, ...] = attrs.field(repr=False)
     kerning: Mapping[tuple[int, int], int] = attrs.field(repr=False)
+    anchors: Anchors = attrs.field(repr=False)
     bbox: tuple[int, int, int, int]
     ascent: int
     descent: int
@@ -104,6 +108,7 @@ def _read(data: bytes, file: str) -> TrueType:
         bearings=bearings,
         offsets=_offsets(tables, glyph_count, file),
         kerning=_kerning(tables.get("kern", b"")),
+        anchors=read_anchors(tables.get("GPOS", b"")),
         bbox=(left, bottom, right, top),
         ascent=ascent,
         descent=descent,

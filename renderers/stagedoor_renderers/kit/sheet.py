@@ -13,11 +13,12 @@ from stagedoor_renderers.kit import settings  # isort: skip # first: it makes Re
 from reportlab.pdfbase import pdfdoc
 from reportlab.pdfgen.canvas import Canvas
 
-from stagedoor_renderers.kit.faces import Page
 from stagedoor_renderers.kit.images import Image
+from stagedoor_renderers.kit.pages import Page
 from stagedoor_renderers.kit.pen import BLACK, WHITE, Color, Pen, number
 from stagedoor_renderers.kit.qr import QUIET_ZONE, QrCode
-from stagedoor_renderers.kit.typeset import Shown
+from stagedoor_renderers.kit.showing import Shown
+from stagedoor_renderers.kit.text import spoken
 
 MM = 72 / 25.4
 """Points in a millimetre."""
@@ -87,7 +88,7 @@ class Sheet:
         # and with that if it is set; this begins with neither.
         document.signature = hashlib.md5(b"stagedoor", usedforsecurity=False)
         self._document = document
-        self._canvas.setTitle(title)
+        self._canvas.setTitle(spoken(title))
         self._canvas.setCreator("Stagedoor")
         self._canvas.setViewerPreference("DisplayDocTitle", "true")
         self._pages: dict[str, Page] = {}

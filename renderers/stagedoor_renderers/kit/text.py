@@ -9,6 +9,7 @@ which its glyphs stand on paper.
 There is no markup anywhere on this way: a less-than sign is a less-than sign.
 """
 
+import itertools
 import re
 import unicodedata
 from collections.abc import Container
@@ -33,6 +34,7 @@ _INVISIBLE = re.compile(
 # ESC and what follows it, as terminals understand it: without this "[31m" would stay behind.
 _TERMINAL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 _JOINERS = re.compile(r"(?<![\u0620-\u06ff])[\u200c\u200d]|[\u200c\u200d](?![\u0620-\u06ff])")
+_WITHOUT_GLYPHS = "\n" + scripts.SEAM
 _ARABIC = re.compile(r"[\u0620-\u06ff]")
 _PRESENTATION_FORMS = re.compile(r"[\ufb50-\ufdff\ufe70-\ufefc]+")
 
@@ -42,11 +44,20 @@ _RESHAPER = arabic_reshaper.ArabicReshaper(
         "delete_harakat": False,
         "delete_tatweel": False,
         "support_zwj": True,
-        "support_ligatures": True,
-        # Only the ligature that no Arabic text can do without; phrases stay as they were typed.
-        "ARABIC LIGATURE ALLAH": False,
+        # The one ligature that no Arabic text can do without is made here: theirs mixes up the points.
+        "support_ligatures": False,
     }
 )
+_LAM_ALEF = re.compile(r"([\ufedf\ufee0])([\u064b-\u065f\u0670]*)([\ufe82\ufe84\ufe88\ufe8e])")
+_LIGATURES = dict(
+    zip(
+        itertools.product("\ufe82\ufe84\ufe88\ufe8e", "\ufedf\ufee0"),
+        "\ufef5\ufef6\ufef7\ufef8\ufef9\ufefa\ufefb\ufefc",
+        strict=True,
+    )
+)
+"""By the alef, with or without its signs, and the lam, which is joined to what is before it or not."""
+_SEAMS = re.compile(f"([\ufef5-\ufefc])([^{scripts.SEAM}]*?){scripts.SEAM}")
 
 
 @attrs.frozen
@@ -86,8 +97,8 @@ def one_line(text: str) -> str:
 def drawable(text: str, glyphs: Container[str]) -> Drawable:
     """Return cleaned *text* with a glyph for every character: joined forms, and marks for what is missing."""
     if _ARABIC.search(text):
-        text = _RESHAPER.reshape(text).replace("\u200c", "")
-    if all(char in glyphs or char == "\n" for char in text):
+        text = _LAM_ALEF.sub(_ligature, _RESHAPER.reshape(text).replace("\u200c", ""))
+    if all(char in glyphs or char in _WITHOUT_GLYPHS for char in text):
         return Drawable(text)
     missing: list[str] = []
 
@@ -100,11 +111,28 @@ def drawable(text: str, glyphs: Container[str]) -> Drawable:
     text = scripts.EMOJI_SEQUENCE.sub(picture, text)
     shown: list[str] = []
     for char in text.replace("\u200d", ""):
-        known = char in glyphs or char == "\n"
+        known = char in glyphs or char in _WITHOUT_GLYPHS
         shown.append(char if known else scripts.REPLACEMENT)
         if not known:
             missing.append(char)
     return Drawable("".join(shown), tuple(missing))
+
+
+def _ligature(match: re.Match[str]) -> str:
+    """Join lam and alef; the points of the lam are told from those of the alef, which follow."""
+    lam, points, alef = match.groups()
+    return _LIGATURES[alef, lam] + (points + scripts.SEAM if points else "")
+
+
+def spoken(text: str) -> str:
+    """Return the letters and points that were typed for *text*, which is drawable."""
+    return _PRESENTATION_FORMS.sub(lambda match: unicodedata.normalize("NFKC", match[0]), _SEAMS.sub(_parted, text))
+
+
+def _parted(match: re.Match[str]) -> str:
+    ligature, points = match.groups()
+    letters = unicodedata.normalize("NFKC", ligature)
+    return letters[0] + points + letters[1:]
 
 
 def visual(line: str, *, right_to_left: bool) -> str:

@@ -1,4 +1,4 @@
-"""Measures, breaks, shrinks and shows text; pure functions of a face and a string.
+"""Measures, breaks and shrinks text; pure functions of a face and a string.
 
 All loops are bounded by the length of the text or by a constant: text that does
 not fit is first set smaller down to a floor, then broken inside its words, then
@@ -8,20 +8,16 @@ Strings given to this module are drawable (see `text`): every character but the
 line feed has a glyph.
 """
 
-import functools
 import itertools
 import math
 import re
 import sys
-import unicodedata
 from collections.abc import Iterable, Iterator
 
 import attrs
 
 from stagedoor_renderers.kit import scripts
-from stagedoor_renderers.kit.faces import Face, Faces, Glyph, Page, Weight
-from stagedoor_renderers.kit.pen import number
-from stagedoor_renderers.kit.text import visual
+from stagedoor_renderers.kit.faces import Face
 
 ELLIPSIS = "…"
 
@@ -32,13 +28,6 @@ _BREAK_AFTER = "-‐–—/"
 _EAST_ASIAN = re.compile("[\u2e80-\u9fff\uac00-\ud7a3\uf900-\ufaff\uff00-\uffef]")
 _NEVER_FIRST = "、。，．・：；？！）」』】〉》〕］｝ーぁぃぅぇぉっゃゅょァィゥェォッャュョ々…%,.!?:;)]}’”»"
 _NEVER_LAST = "（「『【〈《〔［｛([{‘“«"
-_ABOVE, _BELOW = 230, 220
-"""Unicode's combining classes of accents above and below a letter."""
-_MARK_GAP = 40
-"""Between a letter and its accent, in thousandths of the size."""
-_MARKS = re.compile(
-    "[\u0300-\u036f\u0483-\u0487\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed\u3099\u309a\ufb1e]"
-)
 
 
 @attrs.frozen(kw_only=True)
@@ -290,283 +279,3 @@ def from_the_right(line: Line) -> Line:
     if not line.right_to_left and scripts.is_neutral(line.text):
         return attrs.evolve(line, right_to_left=True)
     return line
-
-
-# -- showing ------------------------------------------------------------------
-
-
-@attrs.frozen(kw_only=True)
-class Shown:
-    """The PDF operators that show a line from where the text matrix stands, and the pages they need.
-
-    *says* is the line's text where programs that extract it could not tell: where
-    glyphs were moved about to put accents onto letters.
-    """
-
-    operators: str
-    pages: tuple[Page, ...]
-    is_thickened: bool = False
-    says: str = ""
-
-
-def show(face: Face, line: Line, size: float) -> Shown:
-    """Return the operators that show *line*, glyph by glyph from left to right."""
-    text = visual(line.text, right_to_left=line.right_to_left)
-    # From figures alone nobody can tell that they are read from the right.
-    turned = line.text if text != line.text and not scripts.has_right_to_left(line.text) else ""
-    if face.home.has_all(text):
-        return attrs.evolve(_show_on_one_page(face, text, size), says=turned)
-    has_marks = _MARKS.search(text) is not None
-    items = _with_marks(face, text) if has_marks else _plain(face, text)
-    # What is read from the right is put into its order by whoever extracts it, said or shown;
-    # said, it is put so twice, and the letters between two points change their places.
-    says = line.text if has_marks and not line.right_to_left else turned
-    return attrs.evolve(_joined(items, size, thicken=face.weight == "bold"), says=says)
-
-
-def _show_on_one_page(face: Face, text: str, size: float) -> Shown:
-    """Do the same for a line of which all is on the first page: most lines of most tickets."""
-    if not text:
-        return Shown(operators="", pages=())
-    codes = face.home.codes(text).hex()
-    array: list[str] = []
-    start = 0
-    kerning = face.kerning
-    for index, pair in enumerate(map("".join, itertools.pairwise(text)), start=1):
-        if pair in kerning:
-            array.append(f"<{codes[2 * start : 2 * index]}>{-kerning[pair]:g}")
-            start = index
-    array.append(f"<{codes[2 * start :]}>")
-    page = face.home.page
-    return Shown(operators=f"/{page.resource} {number(size)} Tf [{''.join(array)}] TJ", pages=(page,))
-
-
-@attrs.frozen
-class _Item:
-    """A glyph, after a move of *before* thousandths to the right, *rise* thousandths above the line."""
-
-    glyph: Glyph
-    before: float = 0.0
-    rise: float = 0.0
-
-
-def _plain(face: Face, text: str) -> Iterator[_Item]:
-    glyphs, kerning, previous = face.glyphs, face.kerning, ""
-    for char in text:
-        yield _Item(glyphs[char], kerning.get(previous + char, 0.0))
-        previous = char
-
-
-def _joined(items: Iterable[_Item], size: float, *, thicken: bool) -> Shown:
-    """Write the items with as few operators as they need."""
-    writer = _Writer(size, thicken=thicken)
-    for item in items:
-        writer.add(item)
-    return writer.finish()
-
-
-class _Writer:
-    """Collects glyphs into strings, strings and moves into arrays, arrays and changes into operators."""
-
-    def __init__(self, size: float, *, thicken: bool) -> None:
-        self._size = size
-        self._thicken = thicken
-        self._out: list[str] = []
-        self._array: list[str] = []
-        self._codes = bytearray()
-        self._page: Page | None = None
-        self._pages: dict[Page, None] = {}
-        self._rise = 0.0
-
-    def add(self, item: _Item) -> None:
-        page = item.glyph.page
-        if item.before:
-            self._end_codes()
-            self._array.append(number(-item.before))
-        if page is not self._page or item.rise != self._rise:
-            self._end_array()
-            self._change(page, item.rise)
-        self._codes.append(item.glyph.code)
-
-    def finish(self) -> Shown:
-        self._end_array()
-        if self._rise:
-            self._out.append("0 Ts")
-        if self._thicken and self._page is not None and self._page.needs_thickening:
-            self._out.append("0 Tr")
-        thick = self._thicken and any(page.needs_thickening for page in self._pages)
-        return Shown(operators=" ".join(self._out), pages=tuple(self._pages), is_thickened=thick)
-
-    def _change(self, page: Page, rise: float) -> None:
-        if rise != self._rise:
-            self._rise = rise
-            self._out.append(f"{number(rise * self._size / 1000)} Ts")
-        if page is not self._page:
-            self._out.append(_font_change(page, self._page, self._size, thicken=self._thicken))
-            self._page = page
-            self._pages[page] = None
-
-    def _end_codes(self) -> None:
-        if self._codes:
-            self._array.append(f"<{self._codes.hex()}>")
-            self._codes.clear()
-
-    def _end_array(self) -> None:
-        self._end_codes()
-        if self._array:
-            # A move may stand alone here, before a change of font: an array may hold that too.
-            self._out.append(f"[{''.join(self._array)}] TJ")
-        self._array.clear()
-
-
-def _font_change(page: Page, previous: Page | None, size: float, *, thicken: bool) -> str:
-    was_thick = thicken and previous is not None and previous.needs_thickening
-    change = f"/{page.resource} {number(size)} Tf"
-    if thicken and page.needs_thickening and not was_thick:
-        # Fill and outline: the bold that a font without a bold sister has.
-        return f"2 Tr {number(size / 40)} w {change}"
-    return f"0 Tr {change}" if was_thick and not page.needs_thickening else change
-
-
-# -- marks that have no composed letter ---------------------------------------
-
-
-def _with_marks(face: Face, text: str) -> list[_Item]:
-    """Return the items of a line with accents or vowel points that have glyphs of their own.
-
-    Each mark is centred on its letter; an accent above a tall letter, or above
-    another accent, is raised until it clears it.
-    """
-    items: list[_Item] = []
-    owed = 0.0
-    for base, marks in _clusters(text):
-        letter = face.glyphs[base]
-        drawn = [_over(letter, face.glyphs[mark], mark) for mark in marks]
-        if marks and scripts.belongs_to_next(marks[0]):
-            pen = owed
-            for glyph, (at, rise) in zip((face.glyphs[mark] for mark in marks), drawn, strict=True):
-                items.append(_Item(glyph, at + pen, rise))
-                pen = -(at + glyph.advance)
-            items.append(_Item(letter, pen))
-            owed = 0.0
-            continue
-        items.append(_Item(letter, owed))
-        owed = 0.0
-        pen = letter.advance
-        for glyph, (at, rise) in zip((face.glyphs[mark] for mark in marks), drawn, strict=True):
-            items.append(_Item(glyph, at - pen, rise))
-            pen = at + glyph.advance
-        owed = letter.advance - pen if marks else 0.0
-    return items
-
-
-def _clusters(text: str) -> Iterator[tuple[str, str]]:
-    """Yield letters with the marks that sit on them, in a line that is in visual order."""
-    base, marks, coming = "", "", ""
-    for char in text:
-        if scripts.is_mark(char) and scripts.belongs_to_next(char):
-            coming += char
-        elif scripts.is_mark(char):
-            marks += char
-        else:
-            if base:
-                yield base, marks
-            base, marks, coming = char, coming, ""
-    if base or marks or coming:
-        yield base or " ", marks + coming
-
-
-def _over(letter: Glyph, mark: Glyph, char: str) -> tuple[float, float]:
-    """Return where *mark* goes: its place from the letter's left edge, and its rise."""
-    left, bottom, right, top = letter.box
-    mark_left, mark_bottom, mark_right, mark_top = mark.box
-    at = round((left + right) / 2 - (mark_left + mark_right) / 2)
-    if unicodedata.combining(char) == _ABOVE:
-        return at, max(0.0, round(top + _MARK_GAP - mark_bottom))
-    if unicodedata.combining(char) == _BELOW:
-        return at, min(0.0, round(bottom - _MARK_GAP - mark_top))
-    return at, 0.0
-
-
-# -- the desk -----------------------------------------------------------------
-
-
-class Typesetter:
-    """Sets text in the two weights, and remembers what it has set.
-
-    Most of a ticket is the same on every ticket of an event: labels, title, venue,
-    terms. All functions here are pure, so remembering changes nothing but the
-    time; what is remembered is bounded, and safe to share between threads.
-
-    Args:
-        faces: the two weights.
-        remembered: how many lines and blocks to remember.
-    """
-
-    def __init__(self, faces: Faces, *, remembered: int = 4096) -> None:
-        self._faces = faces
-        self._fit = functools.lru_cache(remembered)(self._fit_now)
-        self._break = functools.lru_cache(remembered)(self._break_now)
-        self._show = functools.lru_cache(remembered)(self._show_now)
-
-    @property
-    def faces(self) -> Faces:
-        """The two weights."""
-        return self._faces
-
-    def fit(
-        self,
-        weight: Weight,
-        text: str,
-        *,
-        size: float,
-        floor: float,
-        width: float,
-        max_lines: int = 1,
-        height: float = math.inf,
-        leading: float = 1.2,
-        tracking: float = 0.0,
-        balanced: bool = False,
-    ) -> Block:
-        """Do as the function `fit`."""
-        return self._fit(weight, text, size, floor, width, max_lines, height, leading, tracking, balanced)
-
-    def break_lines(self, weight: Weight, text: str, size: float, *, width: float) -> tuple[Line, ...]:
-        """Do as the function `break_lines`."""
-        return self._break(weight, text, size, width)
-
-    def show(self, weight: Weight, line: Line, size: float) -> Shown:
-        """Do as the function `show`."""
-        return self._show(weight, line.text, line.right_to_left, size)
-
-    def _fit_now(  # noqa: PLR0917 - the cache tells arguments apart by their places
-        self,
-        weight: Weight,
-        text: str,
-        size: float,
-        floor: float,
-        width: float,
-        max_lines: int,
-        height: float,
-        leading: float,
-        tracking: float,
-        balanced: bool,  # noqa: FBT001 - as above
-    ) -> Block:
-        return fit(
-            self._faces[weight],
-            text,
-            size=size,
-            floor=floor,
-            width=width,
-            max_lines=max_lines,
-            height=height,
-            leading=leading,
-            tracking=tracking,
-            balanced=balanced,
-        )
-
-    def _break_now(self, weight: Weight, text: str, size: float, width: float) -> tuple[Line, ...]:
-        return tuple(break_lines(self._faces[weight], text, size, width=width))
-
-    def _show_now(self, weight: Weight, text: str, right_to_left: bool, size: float) -> Shown:  # noqa: FBT001 - as above
-        return show(self._faces[weight], Line(text=text, width=0.0, right_to_left=right_to_left), size)
