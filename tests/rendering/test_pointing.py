@@ -9,12 +9,13 @@ import pytest
 
 from stagedoor_renderers.kit.anchors import Anchors, read_anchors
 from stagedoor_renderers.kit.cutting import Composite, _components, box_of
+from stagedoor_renderers.kit.direction import visual
 from stagedoor_renderers.kit.faces import Face, Faces
 from stagedoor_renderers.kit.pages import PAGE_SIZE
 from stagedoor_renderers.kit.pointing import composed, pointed_page
 from stagedoor_renderers.kit.scripts import SEAM
 from stagedoor_renderers.kit.sfnt import TrueType
-from stagedoor_renderers.kit.text import cleaned, drawable, spoken, visual
+from stagedoor_renderers.kit.text import cleaned, drawable, spoken
 from stagedoor_renderers.ticket_pdf import TicketPdf
 from tests.rendering.orders import event, no_check, position, request
 

@@ -114,9 +114,26 @@ def test_joined_arabic_forms_are_copied_as_letters(ticket: TicketPdf) -> None:
     assert set("مرحبا بالعالم") <= set(extracted)
 
 
-def test_points_between_latin_words_are_copied_word_by_word(ticket: TicketPdf) -> None:
-    found = lines_of(drawn(ticket, named("Noa שָׁלוֹם Levi مُحَمَّد")))
-    assert sorted(["Noa", "שָׁלוֹם", "Levi", "مُحَمَّد"]) in [sorted(line.split()) for line in found]
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Noa שָׁלוֹם Levi مُحَمَّد",
+        "Hamlet: המלט (2026)",
+        "ألف ليلة (Live) 2026",
+        "שלום, World!",
+        "Noa (נועה) Levi",
+        "Oper [אופרה] 12",
+        "תל אביב / Tel Aviv",
+        "مسرح (القاعة A)",
+    ],
+)
+def test_a_line_of_two_directions_is_copied_word_by_word(ticket: TicketPdf, name: str) -> None:
+    """Signs between words of two directions are put where each viewer thinks best, and brackets turned."""
+
+    def words(text: str) -> list[str]:
+        return sorted("".join(char if char.isalnum() or unicodedata.combining(char) else " " for char in text).split())
+
+    assert words(unicodedata.normalize("NFC", name)) in [words(line) for line in lines_of(drawn(ticket, named(name)))]
 
 
 def test_a_language_from_the_right_begins_at_the_right_edge(ticket: TicketPdf) -> None:

@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stagedoor_renderers.kit.direction import visual
 from stagedoor_renderers.kit.faces import Faces
 from stagedoor_renderers.kit.showing import _over, show
-from stagedoor_renderers.kit.text import cleaned, drawable, visual
+from stagedoor_renderers.kit.text import cleaned, drawable
 from stagedoor_renderers.kit.typeset import ELLIPSIS, break_lines, fit, rejoined, width_of
 from stagedoor_renderers.stock import load_stock
 

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Iterator
 import attrs
 
 from stagedoor_renderers.kit import scripts
+from stagedoor_renderers.kit.direction import visual
 from stagedoor_renderers.kit.faces import Face, Glyph
 from stagedoor_renderers.kit.pages import Page
 from stagedoor_renderers.kit.pen import number
-from stagedoor_renderers.kit.text import spoken, visual
+from stagedoor_renderers.kit.text import spoken
 from stagedoor_renderers.kit.typeset import Line
 
 _ABOVE, _BELOW = 230, 220

@@ -3,7 +3,7 @@
 `cleaned` makes text harmless and unambiguous: composed (NFC), without control
 characters, without marks that are invisible or turn the direction of what
 follows. `drawable` puts joined Arabic forms in place and a visible mark where no
-font has a glyph. `visual` puts one line, after line breaking, into the order in
+font has a glyph. After line breaking, `direction` puts each line into the order in
 which its glyphs stand on paper.
 
 There is no markup anywhere on this way: a less-than sign is a less-than sign.
@@ -16,7 +16,6 @@ from collections.abc import Container
 
 import arabic_reshaper
 import attrs
-from bidi.algorithm import get_display
 
 from stagedoor_renderers.kit import scripts
 
@@ -135,14 +134,6 @@ def _parted(match: re.Match[str]) -> str:
     return letters[0] + points + letters[1:]
 
 
-def visual(line: str, *, right_to_left: bool) -> str:
-    """Return the characters of one line from left to right, as they stand on paper."""
-    if not right_to_left and not scripts.has_right_to_left(line):
-        return line
-    # The pure Python one: unlike the other it also mirrors brackets.
-    return str(get_display(line, base_dir="R" if right_to_left else "L"))
-
-
 def warm_up() -> None:
     """Have the reshaper build its tables, in one thread."""
-    visual(drawable("\u0644\u0627\u0645 \u0628\u064a\u062a", frozenset()).text + "\u05d0", right_to_left=True)
+    drawable("\u0644\u0627\u0645 \u0628\u064a\u062a", frozenset())
