@@ -11,12 +11,12 @@ import attrs
 
 from stagedoor.errors import InvalidRequest
 from stagedoor_renderers import boxes as model
+from stagedoor_renderers import rows
 from stagedoor_renderers.kit import text as pipeline
 from stagedoor_renderers.kit.desk import Typesetter
 from stagedoor_renderers.kit.faces import Faces, Weight
 from stagedoor_renderers.kit.pen import Color, Pen, number
 from stagedoor_renderers.kit.qr import QrTooSmall, qr_code
-from stagedoor_renderers.kit.scripts import has_right_to_left
 from stagedoor_renderers.kit.sheet import MM, Sheet
 from stagedoor_renderers.kit.typeset import Block, Line, from_the_right, rejoined
 from stagedoor_renderers.telling import clean
@@ -26,9 +26,6 @@ _NAMED_CODES = 8
 
 _ROUNDING = 1e-6
 """A box that has room for three lines to the last bit has room for three."""
-
-_LABEL_FLOOR = 4.5
-"""Labels shrink to this size, in points, before they end in an ellipsis."""
 
 _WIDE_PAGE_MM = 160.0
 """From this width on, further pages have two columns: longer lines read badly."""
@@ -67,7 +64,8 @@ def prepared(content: Mapping[str, str], faces: Faces) -> Prepared:
 
 
 def _note(field: str, missing: Sequence[str]) -> str:
-    codes = sorted({f"U+{ord(char):04X}" for chars in missing for char in chars})
+    # Of a joined form, the letter that was typed.
+    codes = sorted({f"U+{ord(char):04X}" for chars in missing for char in pipeline.spoken(chars)})
     more = " and more" if len(codes) > _NAMED_CODES else ""
     named = ", ".join(codes[:_NAMED_CODES])
     return f"{field}: {len(missing)} replaced by a mark, for no font here draws {named}{more}"
@@ -300,37 +298,40 @@ class Press:
             max_lines=box.lines,
             height=height * MM,
             leading=box.leading,
-            tracking=_tracking(words, box.tracking),
+            tracking=rows.tracking(words, box.tracking),
             balanced=box.balanced,
         )
 
     def _facts(self, box: model.Facts, content: Mapping[str, str]) -> None:
-        for label, words, x, width, size in self._spread(box, content):
-            tracking = _tracking(label, box.label_tracking)
-            head = self._setter.fit(
-                "regular",
-                label,
-                size=box.label_size,
-                floor=_LABEL_FLOOR,
-                width=width * MM,
-                tracking=tracking,
-            )
-            # A label that had to shrink stands on the line of its neighbours, and so does what is below it.
-            tall = self._cap("regular", box.label_size)
-            style = _Style(weight="regular", color=box.label_color, tracking=tracking)
-            self._lines(head, x, box.y + (tall - self._cap("regular", head.size)) / MM, width, style=style)
-            top = box.y + tall / MM + box.spacing
-            block = self._setter.fit(
-                box.font,
-                words,
-                size=size,
-                floor=min(box.min_size, size),
-                width=width * MM,
-                max_lines=box.lines,
-                height=max(0.0, box.y + box.h - top) * MM,
-                leading=box.leading,
-            )
-            self._lines(block, x, top, width, style=_Style(weight=box.font, color=box.color, leading=box.leading))
+        filled = [(fact, fact.text.fill(content)) for fact in box.items]
+        shown = [(fact, words) for fact, words in filled if words]
+        if not shown:
+            return
+        facts = [
+            rows.Fact(label=self._cased(fact.label.fill(content), upper=box.upper), words=words)
+            for fact, words in shown
+        ]
+        row = rows.row_of(box, facts, _shares(box, [fact for fact, _ in shown]), self._setter)
+        heads = [
+            rows.label_block(fact.label, box, width=width, setter=self._setter)
+            for fact, width in zip(facts, row.widths, strict=True)
+        ]
+        above = rows.above_words(heads, box, self._setter)
+        x = box.x
+        for fact, head, points in zip(facts, heads, row.widths, strict=True):
+            width = points / MM
+            place = self._mirrored(x, width, box.x, box.w)
+            self._label(box, fact.label, head, place, box.y + above / MM - box.spacing, width)
+            block = rows.words_block(fact.words, box, row.size, width=points, above=above, setter=self._setter)
+            style = _Style(weight=box.font, color=box.color, leading=box.leading)
+            self._lines(block, place, box.y + above / MM, width, style=style)
+            x += width + box.gap
+
+    def _label(self, box: model.Facts, label: str, head: Block, x: float, bottom: float, width: float) -> None:
+        """Show a label whose last line stands on that of its neighbours, *bottom* mm from the top."""
+        spaced = rows.tracking(label, box.label_tracking)
+        style = _Style(weight="regular", color=box.label_color, tracking=spaced, leading=rows.LABEL_LEADING)
+        self._lines(head, x, bottom - self._tall(head, "regular", rows.LABEL_LEADING) / MM, width, style=style)
 
     def _addons(self, box: model.Addons, content: Mapping[str, str]) -> None:
         names = [name for name in content["addon_list"].split("\n") if name]
@@ -339,9 +340,14 @@ class Press:
         top = box.y
         label = self._cased(box.label.fill(content), upper=box.upper)
         if label:
-            tracking = _tracking(label, box.label_tracking)
+            tracking = rows.tracking(label, box.label_tracking)
             head = self._setter.fit(
-                "regular", label, size=box.label_size, floor=_LABEL_FLOOR, width=box.w * MM, tracking=tracking
+                "regular",
+                label,
+                size=box.label_size,
+                floor=min(rows.LABEL_FLOOR, box.label_size),
+                width=box.w * MM,
+                tracking=tracking,
             )
             style = _Style(weight="regular", color=box.label_color, align=box.align, tracking=tracking)
             self._lines(head, box.x, top, box.w, style=style)
@@ -362,46 +368,15 @@ class Press:
         if len(names) > room:
             size, room = floor, self._rows(box, floor, height)
         shown = names if len(names) <= room else [*names[: room - 1], f"+ {len(names) - room + 1}"]
-        widest = max(self._wide(name, box.font, size) for name in shown)
-        size = max(floor, min(size, math.floor(4 * size * box.w / widest) / 4)) if widest > box.w else size
-        blocks = [self._setter.fit(box.font, name, size=size, floor=size, width=box.w * MM) for name in shown]
+        width = box.w * MM
+        widest = max(self._setter.width_of(box.font, name, size) for name in shown)
+        size = max(floor, min(size, math.floor(4 * size * width / widest) / 4)) if widest > width else size
+        blocks = [self._setter.fit(box.font, name, size=size, floor=size, width=width) for name in shown]
         return Block(lines=tuple(block.lines[0] for block in blocks), size=size)
 
     def _rows(self, box: model.Addons, size: float, height: float) -> int:
         """Return how many lines of *size* have room in *height* points."""
         return max(1, 1 + int((height - self._cap(box.font, size)) / (size * box.leading) + _ROUNDING))
-
-    def _spread(self, box: model.Facts, content: Mapping[str, str]) -> Iterator[tuple[str, str, float, float, float]]:
-        """Yield the facts that are there: label, words, place, width, and the size of the words."""
-        filled = [(fact, fact.text.fill(content)) for fact in box.items]
-        shown = [(fact, words) for fact, words in filled if words]
-        if not shown:
-            return
-        widths, size = self._shared_out(box, shown)
-        x = box.x
-        for (fact, words), width in zip(shown, widths, strict=True):
-            place = self._mirrored(x, width, box.x, box.w)
-            yield self._cased(fact.label.fill(content), upper=box.upper), words, place, width, size
-            x += width + box.gap
-
-    def _shared_out(self, box: model.Facts, shown: Sequence[tuple[model.Fact, str]]) -> tuple[list[float], float]:
-        """Return the width of each fact, and the size of all: by their shares, or by their needs if one needs more."""
-        shares = _shares(box, [fact for fact, _ in shown])
-        needs = [self._wide(words, box.font, box.size) for _, words in shown]
-        if box.lines > 1 or all(need <= share for need, share in zip(needs, shares, strict=True)):
-            return shares, box.size
-        room = box.w - box.gap * (len(shown) - 1)
-        # They stay in one row and on one baseline, so they shrink together.
-        shrunk = min(1.0, room / sum(needs))
-        if box.size * shrunk < box.min_size:
-            return shares, box.size
-        spare = room - shrunk * sum(needs)
-        return [shrunk * need + spare / len(needs) for need in needs], math.floor(4 * box.size * shrunk) / 4
-
-    def _wide(self, words: str, weight: Weight, size: float) -> float:
-        """Return how wide *words* are on one line, in mm."""
-        block = self._setter.fit(weight, words, size=size, floor=size, width=math.inf)
-        return block.lines[0].width / MM
 
     def _paragraph(self, box: model.Paragraph, content: Mapping[str, str]) -> tuple[Overflow, ...]:
         """Draw a paragraph; return what found no room, if that goes to further pages."""
@@ -485,19 +460,14 @@ class Press:
 
 
 def _shares(box: model.Facts, shown: Sequence[model.Fact]) -> list[float]:
-    """Return the width of each fact that is shown, by its share of the row."""
+    """Return the width of each fact that is shown, by its share of the row, in points."""
     counted = box.items if box.fixed else shown
-    unit = (box.w - box.gap * (len(counted) - 1)) / sum(fact.share for fact in counted)
+    unit = (box.w - box.gap * (len(counted) - 1)) * MM / sum(fact.share for fact in counted)
     return [unit * fact.share for fact in shown]
 
 
-def _tracking(words: str, wanted: float) -> float:
-    """Return the extra space between letters, in thousandths; none between letters that are joined."""
-    return 0.0 if has_right_to_left(words) else wanted
-
-
 def _style(box: model.Text | model.Entry, words: str, align: str) -> _Style:
-    tracking = _tracking(words, box.tracking)
+    tracking = rows.tracking(words, box.tracking)
     return _Style(weight=box.font, color=box.color, leading=box.leading, align=align, tracking=tracking)
 
 

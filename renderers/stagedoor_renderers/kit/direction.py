@@ -23,7 +23,7 @@ _DEEPEST_NESTING = 63
 def visual(line: str, *, right_to_left: bool) -> str:
     """Return the characters of one line from left to right, as they stand on paper; brackets are mirrored."""
     if not right_to_left and not scripts.has_right_to_left(line):
-        return line
+        return scripts.unmarked(line)
     storage = algorithm.get_empty_storage()
     storage |= {"base_level": int(right_to_left), "base_dir": "R" if right_to_left else "L"}
     algorithm.get_embedding_levels(line, storage)
@@ -34,7 +34,7 @@ def visual(line: str, *, right_to_left: bool) -> str:
     algorithm.resolve_implicit_levels(storage, debug=False)
     algorithm.reorder_resolved_levels(storage, debug=False)
     algorithm.apply_mirroring(storage, debug=False)
-    return "".join(char["ch"] for char in storage["chars"])
+    return scripts.unmarked("".join(char["ch"] for char in storage["chars"]))
 
 
 def _resolve_brackets(chars: Sequence[dict[str, Any]], *, embedding: str) -> None:

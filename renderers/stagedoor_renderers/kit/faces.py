@@ -213,7 +213,7 @@ def _face(
         glyphs=glyphs,
         # A mark takes no room of its own: typesetting puts it onto its letter.
         advances={char: 0.0 if scripts.is_mark(char) else glyph.advance for char, glyph in glyphs.items()}
-        | {scripts.SEAM: 0.0},
+        | dict.fromkeys(scripts.SEAM + scripts.DIRECTION_MARKS, 0.0),
         kerning=_kerning(first),
         ascent=first.ascent * scale,
         descent=first.descent * scale,

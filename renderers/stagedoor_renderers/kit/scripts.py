@@ -15,6 +15,11 @@ REPLACEMENT = "\ufffd"
 SEAM = "\u034f"
 """Between the points of a ligature's two letters; cleaned text never has this joiner."""
 
+DIRECTION_MARKS = "\u200e\u200f"
+"""They order the signs of an amount as its language means them, and are not drawn; cleaned text never has any."""
+
+_UNMARKED = str.maketrans("", "", DIRECTION_MARKS)
+
 _NEEDS_SHAPING = (
     (0x0700, 0x08FF),  # Syriac, Thaana, N'Ko, Samaritan, Mandaic, Arabic extensions without joined forms
     (0x0900, 0x0DFF),  # Devanagari to Sinhala
@@ -82,6 +87,11 @@ def is_right_to_left(text: str) -> bool:
 def is_neutral(text: str) -> bool:
     """Tell whether nothing in *text* has a direction of its own: figures, signs and blanks."""
     return not any(unicodedata.bidirectional(char) in ("L", "R", "AL") for char in text)
+
+
+def unmarked(text: str) -> str:
+    """Return *text* without marks of direction: what is seen of it."""
+    return text.translate(_UNMARKED)
 
 
 def is_mark(char: str) -> bool:

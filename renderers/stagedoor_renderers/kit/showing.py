@@ -41,8 +41,9 @@ class Shown:
 def show(face: Face, line: Line, size: float) -> Shown:
     """Return the operators that show *line*, glyph by glyph from left to right."""
     text = visual(line.text, right_to_left=line.right_to_left)
+    seen = scripts.unmarked(line.text)
     # From figures alone nobody can tell that they are read from the right.
-    turned = line.text if text != line.text and not scripts.has_right_to_left(line.text) else ""
+    turned = seen if text != seen and not scripts.has_right_to_left(seen) else ""
     if face.home.has_all(text):
         return attrs.evolve(_show_on_one_page(face, text, size), says=turned)
     if _MARKS.search(text) is None:
@@ -51,7 +52,7 @@ def show(face: Face, line: Line, size: float) -> Shown:
         items, are_moved = _with_marks(face, text)
     # What is read from the right is put into its order by whoever extracts it, said or shown;
     # said, it is put so twice.
-    says = spoken(line.text) if are_moved and not line.right_to_left else turned
+    says = spoken(seen) if are_moved and not line.right_to_left else turned
     return attrs.evolve(_joined(items, size, thicken=face.weight == "bold"), says=says)
 
 

@@ -33,7 +33,7 @@ _INVISIBLE = re.compile(
 # ESC and what follows it, as terminals understand it: without this "[31m" would stay behind.
 _TERMINAL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 _JOINERS = re.compile(r"(?<![\u0620-\u06ff])[\u200c\u200d]|[\u200c\u200d](?![\u0620-\u06ff])")
-_WITHOUT_GLYPHS = "\n" + scripts.SEAM
+_WITHOUT_GLYPHS = "\n" + scripts.SEAM + scripts.DIRECTION_MARKS
 _ARABIC = re.compile(r"[\u0620-\u06ff]")
 _PRESENTATION_FORMS = re.compile(r"[\ufb50-\ufdff\ufe70-\ufefc]+")
 
