@@ -9,10 +9,12 @@ import hashlib
 import io
 import warnings
 import zlib
+from collections.abc import Mapping
 
 import attrs
 from PIL import Image as Pillow
 from PIL import ImageChops, ImageCms, ImageOps, UnidentifiedImageError
+from PIL.PngImagePlugin import PngImageFile
 
 MAX_BYTES = 10 * 1024 * 1024
 MAX_PIXELS = 25_000_000
@@ -22,6 +24,9 @@ DPI = 300
 """More than that no printer shows; larger pictures are scaled down when they are loaded."""
 
 _FORMATS = ("PNG", "JPEG", "WEBP")
+_STEPS: Mapping[object, float] = {"L;2": 85.0, "L;4": 17.0, "I;16B": 1 / 256, "RGB;16B": 1 / 256}
+"""For each form of PNG that Pillow scales to 8 bits: by how much."""
+
 _JPEG_QUALITY = 88
 _LOSSLESS_LIMIT = 400_000
 """A lossless stream above this many bytes is a photograph in the wrong format, and stored as JPEG."""
@@ -74,9 +79,11 @@ def _ready(opened: Pillow.Image, file: str, *, width_mm: float, height_mm: float
     is_photograph = opened.format in ("JPEG", "WEBP")
     # Animations have many pictures; the first one is loaded.
     opened.seek(0)
-    picture = ImageOps.exif_transpose(_with_true_inks(opened))
-    colors = _in_srgb(picture)
+    picture = ImageOps.exif_transpose(_with_eight_bits(_with_true_inks(opened)))
     alpha = _alpha(picture)
+    # With a transparent colour left in it, Pillow would look for one in every mode on the way.
+    picture.info.pop("transparency", None)
+    colors = _in_srgb(picture)
     most = (max(1, round(width_mm / 25.4 * DPI)), max(1, round(height_mm / 25.4 * DPI)))
     if colors.width > most[0] or colors.height > most[1]:
         colors.thumbnail(most, Pillow.Resampling.LANCZOS)
@@ -98,19 +105,52 @@ def _with_true_inks(opened: Pillow.Image) -> Pillow.Image:
     return opened
 
 
+def _with_eight_bits(opened: Pillow.Image) -> Pillow.Image:
+    """Return the picture with 8 bits a channel, and with its transparent colour in the same steps.
+
+    Pillow has 16 bits of grey in a mode of its own and cuts it off at 255 on the way to any
+    other, and it compares a transparent colour with pixels that it has scaled already.
+    """
+    step = _STEPS.get(opened.tile[0].args) if isinstance(opened, PngImageFile) and opened.tile else None
+    if step is None:
+        return opened
+    is_deep_grey = opened.mode == "I;16"
+    # The higher byte of each pixel, as Pillow does it with 16 bits of colour.
+    scaled = Pillow.frombytes("L", opened.size, opened.tobytes()[1::2]) if is_deep_grey else opened.copy()
+    scaled.info = dict(opened.info)
+    if (hidden := scaled.info.get("transparency")) is not None:
+        scaled.info["transparency"] = (
+            tuple(int(value * step) for value in hidden) if isinstance(hidden, tuple) else int(hidden * step)
+        )
+    return scaled
+
+
 def _in_srgb(picture: Pillow.Image) -> Pillow.Image:
     """Return the colours as sRGB; those of CMYK and of profiles are converted, not guessed at by a viewer."""
-    profile = picture.info.get("icc_profile")
-    has_colors_of_its_own = picture.mode in ("RGB", "RGBA", "CMYK", "L")
-    if profile and has_colors_of_its_own and picture.mode != "RGBA":
+    if profile := picture.info.get("icc_profile"):
         try:
             source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
-            converted = ImageCms.profileToProfile(picture, source, ImageCms.createProfile("sRGB"), outputMode="RGB")
+            described = _as_described(picture, source.profile.xcolor_space.strip())
+            if described is not None:
+                converted = ImageCms.profileToProfile(
+                    described, source, ImageCms.createProfile("sRGB"), outputMode="RGB"
+                )
+                if converted is not None:
+                    return converted
         except (ImageCms.PyCMSError, OSError):
-            converted = None  # a profile that does not fit its picture: better the plain colours than no logo
-        if converted is not None:
-            return converted
+            pass  # a profile that is broken: better the plain colours than no logo
     return picture.convert("RGB")
+
+
+def _as_described(picture: Pillow.Image, space: str) -> Pillow.Image | None:
+    """Return *picture* without its transparency in the colour space of its profile; None if that is another's."""
+    has_inks = picture.mode == "CMYK"
+    if space == "CMYK":
+        return picture if has_inks else None
+    if space == "RGB":
+        return picture.convert("RGB") if not has_inks else None
+    red, green, blue = (channel.tobytes() for channel in picture.convert("RGB").split())
+    return picture.convert("L") if space == "GRAY" and not has_inks and red == green == blue else None
 
 
 def _alpha(picture: Pillow.Image) -> Pillow.Image | None:
