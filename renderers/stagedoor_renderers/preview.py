@@ -75,12 +75,27 @@ def pictures_of(pdf: bytes, *, dpi: int = DPI) -> tuple[bytes, ...]:
     Raises:
         NoPictures: pypdfium2 is not installed.
     """
+    pypdfium2 = _pypdfium2()
+    with _PDFIUM:
+        return _drawn(pypdfium2.PdfDocument(pdf), dpi)
+
+
+def drawn_with() -> str:
+    """Return the versions of what draws pictures: of pypdfium2, and of the PDFium that it brings.
+
+    Raises:
+        NoPictures: pypdfium2 is not installed.
+    """
+    versions = _pypdfium2().version
+    return f"pypdfium2 {versions.PYPDFIUM_INFO} pdfium {versions.PDFIUM_INFO}"
+
+
+def _pypdfium2() -> Any:
     try:
         import pypdfium2  # noqa: PLC0415 - only pictures need it, and it is not needed to print
     except ImportError:
         raise NoPictures("there is no picture, for that needs pypdfium2: pip install pypdfium2") from None
-    with _PDFIUM:
-        return _drawn(pypdfium2.PdfDocument(pdf), dpi)
+    return pypdfium2
 
 
 _PDFIUM = threading.Lock()

@@ -11,6 +11,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 
 import attrs
+from PIL import features
 
 from stagedoor.errors import ConfigurationError
 from stagedoor.rendering.api import Event
@@ -25,6 +26,9 @@ from stagedoor_renderers.values import Language, Values, load_values
 
 _LIBRARIES = ("arabic-reshaper", "babel", "pillow", "python-bidi", "reportlab", "segno", "tzdata")
 """Whose versions decide what is drawn."""
+
+_OF_PILLOW = ("jpg", "libjpeg_turbo", "littlecms2", "webp", "zlib", "zlib_ng")
+"""What Pillow reads, converts and compresses pictures with; it may be the system's."""
 
 _EVENTS_REMEMBERED = 256
 
@@ -77,7 +81,7 @@ def load_stock() -> Stock:
     return Stock(
         values=load_values(),
         layouts=built_in_layouts(),
-        fingerprint=_fingerprint(),
+        fingerprint=own_fingerprint(),
         setter=Typesetter(load_faces()),
     )
 
@@ -170,14 +174,16 @@ def hash_of(folder: Traversable) -> str:
     return digest.hexdigest()
 
 
-def _fingerprint() -> str:
-    """Hash this package's own files, and the versions of all that it draws with.
+def own_fingerprint() -> str:
+    """Return a hash of this package's own files, and of the versions of all that it draws with.
 
     The code is part of it, so nobody has to remember to raise a version.
     """
     digest = hashlib.sha256(hash_of(importlib.resources.files("stagedoor_renderers")).encode())
     for library in _LIBRARIES:
         digest.update(f"{library} {importlib.metadata.version(library)}\0".encode())
+    for library in _OF_PILLOW:
+        digest.update(f"{library} {features.version(library)}\0".encode())
     digest.update(f"zlib {zlib.ZLIB_RUNTIME_VERSION} unicode {unicodedata.unidata_version}".encode())
     return digest.hexdigest()
 

@@ -11,7 +11,7 @@ import attrs
 from stagedoor.errors import InvalidRequest
 from stagedoor.rendering.api import Check, RenderRequest
 from stagedoor_renderers import probe
-from stagedoor_renderers.preview import DPI, pictures_of
+from stagedoor_renderers.preview import DPI, drawn_with, pictures_of
 from stagedoor_renderers.ticket_pdf import TicketPdf
 
 
@@ -35,8 +35,12 @@ class TicketPng:
     suffix: str = attrs.field(default=".png", init=False)
 
     def fingerprint(self) -> str:
-        """Return a hash of all that the page is drawn with, and how fine the picture is."""
-        return f"{self.pdf.fingerprint()} {self.dpi}"
+        """Return a hash of all that the page is drawn with, how fine the picture is, and what takes it.
+
+        Raises:
+            ConfigurationError: pypdfium2 is not installed.
+        """
+        return f"{self.pdf.fingerprint()} {self.dpi} {drawn_with()}"
 
     def warm_up(self) -> None:
         """Warm up the page's renderer, and take one picture.

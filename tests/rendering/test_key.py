@@ -6,12 +6,16 @@ import sys
 from typing import Any
 
 import attrs
+import pypdfium2
 import pytest
+from PIL import features
 
 from stagedoor.errors import InvalidRequest
 from stagedoor.order import Seat, TaxLine
 from stagedoor.rendering.api import RenderRequest
 from stagedoor.rendering.key import content_key
+from stagedoor_renderers.stock import own_fingerprint
+from stagedoor_renderers.ticket_png import TicketPng
 from tests.rendering.orders import event, order, position, request
 from tests.rendering.test_registry import Plain
 
@@ -61,6 +65,24 @@ def test_the_fingerprint_counts() -> None:
     other = Plain()
     other.fingerprint = lambda: "g"  # type: ignore[method-assign] # other fonts
     assert content_key(REQUEST, other) != content_key(REQUEST, Plain())
+
+
+@pytest.mark.parametrize("part", ["PYPDFIUM_INFO", "PDFIUM_INFO"])
+def test_the_key_of_a_picture_covers_what_draws_it(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another PDFium may draw other pixels of the same page."""
+    renderer = TicketPng()
+    before = content_key(REQUEST, renderer)
+    monkeypatch.setattr(pypdfium2.version, part, "999.0")
+    assert content_key(REQUEST, renderer) != before
+
+
+def test_the_key_of_a_ticket_covers_what_makes_its_pictures_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pillow may use libraries of the system, which change without it."""
+    before = own_fingerprint()
+    monkeypatch.setattr(features, "version", lambda name: "999.0" if name == "littlecms2" else "1")
+    between = own_fingerprint()
+    monkeypatch.setattr(features, "version", lambda _: "1")
+    assert len({before, between, own_fingerprint()}) == 3
 
 
 def test_moving_text_from_one_field_to_the_next_changes_the_key() -> None:
