@@ -11,7 +11,7 @@ import attrs
 
 from stagedoor.errors import InvalidRequest
 from stagedoor_renderers import boxes as model
-from stagedoor_renderers import rows
+from stagedoor_renderers import sharing
 from stagedoor_renderers.kit import text as pipeline
 from stagedoor_renderers.kit.desk import Typesetter
 from stagedoor_renderers.kit.faces import Faces, Weight
@@ -155,6 +155,7 @@ class Press:
         self._common = setter.faces.common
         self._height = layout.page.height * MM
         self._from_right = from_right
+        self._paper = [box for box in layout.boxes if _is_paper(box, layout.page)]
 
     def ticket(self, content: Mapping[str, str], ground: Ground) -> tuple[Overflow, ...]:
         """Draw one page; return what found no room on it and goes to further pages."""
@@ -191,6 +192,8 @@ class Press:
         for start in range(0, len(lines), rows * columns):
             check()
             self._begin_page()
+            for paper in self._paper:
+                self._box(paper, {})
             self._title(rest.title, page.margin, page.margin, width)
             for index in range(columns):
                 first = start + index * rows
@@ -298,7 +301,7 @@ class Press:
             max_lines=box.lines,
             height=height * MM,
             leading=box.leading,
-            tracking=rows.tracking(words, box.tracking),
+            tracking=sharing.tracking(words, box.tracking),
             balanced=box.balanced,
         )
 
@@ -308,30 +311,30 @@ class Press:
         if not shown:
             return
         facts = [
-            rows.Fact(label=self._cased(fact.label.fill(content), upper=box.upper), words=words)
+            sharing.Fact(label=self._cased(fact.label.fill(content), upper=box.upper), words=words)
             for fact, words in shown
         ]
-        row = rows.row_of(box, facts, _shares(box, [fact for fact, _ in shown]), self._setter)
+        row = sharing.row_of(box, facts, _shares(box, [fact for fact, _ in shown]), self._setter)
         heads = [
-            rows.label_block(fact.label, box, width=width, setter=self._setter)
+            sharing.label_block(fact.label, box, width=width, setter=self._setter)
             for fact, width in zip(facts, row.widths, strict=True)
         ]
-        above = rows.above_words(heads, box, self._setter)
+        above = sharing.above_words(heads, box, self._setter)
         x = box.x
         for fact, head, points in zip(facts, heads, row.widths, strict=True):
             width = points / MM
             place = self._mirrored(x, width, box.x, box.w)
-            self._label(box, fact.label, head, place, box.y + above / MM - box.spacing, width)
-            block = rows.words_block(fact.words, box, row.size, width=points, above=above, setter=self._setter)
+            self._label(box, fact.label, head, place, bottom=box.y + above / MM - box.spacing, width=width)
+            block = sharing.words_block(fact.words, box, row.size, width=points, above=above, setter=self._setter)
             style = _Style(weight=box.font, color=box.color, leading=box.leading)
             self._lines(block, place, box.y + above / MM, width, style=style)
             x += width + box.gap
 
-    def _label(self, box: model.Facts, label: str, head: Block, x: float, bottom: float, width: float) -> None:
+    def _label(self, box: model.Facts, label: str, head: Block, x: float, *, bottom: float, width: float) -> None:
         """Show a label whose last line stands on that of its neighbours, *bottom* mm from the top."""
-        spaced = rows.tracking(label, box.label_tracking)
-        style = _Style(weight="regular", color=box.label_color, tracking=spaced, leading=rows.LABEL_LEADING)
-        self._lines(head, x, bottom - self._tall(head, "regular", rows.LABEL_LEADING) / MM, width, style=style)
+        spaced = sharing.tracking(label, box.label_tracking)
+        style = _Style(weight="regular", color=box.label_color, tracking=spaced, leading=sharing.LABEL_LEADING)
+        self._lines(head, x, bottom - self._tall(head, "regular", sharing.LABEL_LEADING) / MM, width, style=style)
 
     def _addons(self, box: model.Addons, content: Mapping[str, str]) -> None:
         names = [name for name in content["addon_list"].split("\n") if name]
@@ -340,12 +343,12 @@ class Press:
         top = box.y
         label = self._cased(box.label.fill(content), upper=box.upper)
         if label:
-            tracking = rows.tracking(label, box.label_tracking)
+            tracking = sharing.tracking(label, box.label_tracking)
             head = self._setter.fit(
                 "regular",
                 label,
                 size=box.label_size,
-                floor=min(rows.LABEL_FLOOR, box.label_size),
+                floor=min(sharing.LABEL_FLOOR, box.label_size),
                 width=box.w * MM,
                 tracking=tracking,
             )
@@ -459,6 +462,13 @@ class Press:
         return self._height - mm * MM
 
 
+def _is_paper(box: model.Box, page: model.PageSize) -> bool:
+    """Tell whether *box* is the ground of the whole page: light words need it to be dark, on further pages too."""
+    if not isinstance(box, model.Rect | model.Picture) or box.needs or box.unless or box.rotate:
+        return False
+    return box.x == box.y == 0 and box.w >= page.width and box.h >= page.height
+
+
 def _shares(box: model.Facts, shown: Sequence[model.Fact]) -> list[float]:
     """Return the width of each fact that is shown, by its share of the row, in points."""
     counted = box.items if box.fixed else shown
@@ -467,7 +477,7 @@ def _shares(box: model.Facts, shown: Sequence[model.Fact]) -> list[float]:
 
 
 def _style(box: model.Text | model.Entry, words: str, align: str) -> _Style:
-    tracking = rows.tracking(words, box.tracking)
+    tracking = sharing.tracking(words, box.tracking)
     return _Style(weight=box.font, color=box.color, leading=box.leading, align=align, tracking=tracking)
 
 

@@ -2,10 +2,32 @@
 
 import functools
 import math
+from collections.abc import Callable
 
 from stagedoor_renderers.kit.faces import Faces, Weight
 from stagedoor_renderers.kit.showing import Shown, show
 from stagedoor_renderers.kit.typeset import Block, Line, break_lines, fit
+
+_LONG = 200
+"""Characters from which a text counts as long: terms are, and names that nobody has."""
+
+_SHORT_FOR_ONE_LONG = 64
+"""So 4,096 short texts and 64 long ones are remembered: terms have at most some 30,000 characters, short texts 200."""
+
+
+class _Remembered[*Ts, T]:
+    """Remembers what a pure function made of a weight and a text: many short texts, and few long ones.
+
+    The number of texts alone would be no bound, for one text may be a thousand times another.
+    """
+
+    def __init__(self, make: Callable[[Weight, str, *Ts], T], count: int) -> None:
+        self._short = functools.lru_cache(count)(make)
+        self._long = functools.lru_cache(max(1, count // _SHORT_FOR_ONE_LONG))(make)
+
+    def __call__(self, weight: Weight, text: str, *others: *Ts) -> T:
+        remembered = self._short if len(text) < _LONG else self._long
+        return remembered(weight, text, *others)
 
 
 class Typesetter:
@@ -13,18 +35,19 @@ class Typesetter:
 
     Most of a ticket is the same on every ticket of an event: labels, title, venue,
     terms. All functions here are pure, so remembering changes nothing but the
-    time; what is remembered is bounded, and safe to share between threads.
+    time; what is remembered is bounded in number and size, and safe to share between
+    threads.
 
     Args:
         faces: the two weights.
-        remembered: how many lines and blocks to remember.
+        remembered: how many lines and blocks to remember, of each kind.
     """
 
     def __init__(self, faces: Faces, *, remembered: int = 4096) -> None:
         self._faces = faces
-        self._fit = functools.lru_cache(remembered)(self._fit_now)
-        self._break = functools.lru_cache(remembered)(self._break_now)
-        self._show = functools.lru_cache(remembered)(self._show_now)
+        self._fit = _Remembered(self._fit_now, remembered)
+        self._break = _Remembered(self._break_now, remembered)
+        self._show = _Remembered(self._show_now, remembered)
 
     @property
     def faces(self) -> Faces:
@@ -47,6 +70,10 @@ class Typesetter:
     ) -> Block:
         """Do as the function `fit`."""
         return self._fit(weight, text, size, floor, width, max_lines, height, leading, tracking, balanced)
+
+    def width_of(self, weight: Weight, text: str, size: float, *, tracking: float = 0.0) -> float:
+        """Return how wide *text* is on one line, in points."""
+        return self.fit(weight, text, size=size, floor=size, width=math.inf, tracking=tracking).lines[0].width
 
     def break_lines(self, weight: Weight, text: str, size: float, *, width: float) -> tuple[Line, ...]:
         """Do as the function `break_lines`."""

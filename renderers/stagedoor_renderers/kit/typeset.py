@@ -2,7 +2,8 @@
 
 All loops are bounded by the length of the text or by a constant: text that does
 not fit is first set smaller down to a floor, then broken inside its words, then
-cut off with an ellipsis. It never leaves its box and never takes for ever.
+cut off with an ellipsis, which keeps whatever has room beside it. It never leaves
+its box and never takes for ever.
 
 Strings given to this module are drawable (see `text`): every character but the
 line feed has a glyph.
@@ -23,6 +24,8 @@ ELLIPSIS = "…"
 
 _SHRINK_STEPS = 8
 _BALANCE_STEPS = 6
+_LINES_THAT_FILL_UP = 2
+"""A broken word fills half of its line or more, so the beginnings of this many lines fill one."""
 _BLANK_ENDS = re.compile("[^ ]* *")
 _BREAK_AFTER = "-‐–—/"
 _EAST_ASIAN = re.compile("[\u2e80-\u9fff\uac00-\ud7a3\uf900-\ufaff\uff00-\uffef]")
@@ -77,7 +80,14 @@ def width_of(face: Face, text: str, size: float, *, tracking: float = 0.0) -> fl
 
 
 def break_lines(
-    face: Face, text: str, size: float, *, width: float, at_blanks: bool = False, limit: int = sys.maxsize
+    face: Face,
+    text: str,
+    size: float,
+    *,
+    width: float,
+    tracking: float = 0.0,
+    at_blanks: bool = False,
+    limit: int = sys.maxsize,
 ) -> list[Line]:
     """Return *text* in lines of at most *width* points; line feeds in it end lines.
 
@@ -85,19 +95,7 @@ def break_lines(
     between any two characters, unless *at_blanks* asks for blanks only. After *limit*
     lines the rest is left out: whoever has no room for it need not wait for it.
     """
-    lines: list[Line] = []
-    for paragraph in text.split("\n"):
-        right_to_left = scripts.is_right_to_left(paragraph)
-        filled = _filled(face, paragraph, size, width=width, at_blanks=at_blanks)
-        for line in itertools.islice(filled, limit - len(lines)):
-            bare = line.rstrip(" ")
-            wide = width_of(face, bare, size)
-            lines.append(Line(text=bare, width=wide, right_to_left=right_to_left, after=line[len(bare) :]))
-        if lines:
-            lines[-1] = attrs.evolve(lines[-1], after="\n")
-        if len(lines) >= limit:
-            break
-    return lines
+    return _Ruler(face, size, tracking).lines_of(text, width=width, at_blanks=at_blanks, limit=limit)
 
 
 def rejoined(lines: Iterable[Line]) -> str:
@@ -105,30 +103,75 @@ def rejoined(lines: Iterable[Line]) -> str:
     return "".join(line.text + line.after for line in lines).removesuffix("\n")
 
 
-def _filled(face: Face, paragraph: str, size: float, *, width: float, at_blanks: bool) -> Iterator[str]:
+@attrs.frozen
+class _Ruler:
+    """Measures text of one face, size and tracking."""
+
+    face: Face
+    size: float
+    tracking: float
+
+    def width_of(self, text: str) -> float:
+        return width_of(self.face, text, self.size, tracking=self.tracking)
+
+    def lines_of(self, text: str, *, width: float, at_blanks: bool = False, limit: int = sys.maxsize) -> list[Line]:
+        """Do as `break_lines`."""
+        lines: list[Line] = []
+        for paragraph in text.split("\n"):
+            right_to_left = scripts.is_right_to_left(paragraph)
+            filled = _filled(self, paragraph, width=width, at_blanks=at_blanks)
+            for line in itertools.islice(filled, limit - len(lines)):
+                bare = line.rstrip(" ")
+                wide = self.width_of(bare)
+                lines.append(Line(text=bare, width=wide, right_to_left=right_to_left, after=line[len(bare) :]))
+            if lines:
+                lines[-1] = attrs.evolve(lines[-1], after="\n")
+            if len(lines) >= limit:
+                break
+        return lines
+
+    def end_that_fits(self, text: str, *, start: int = 0, width: float) -> int:
+        """Return where to end the part of *text* that begins at *start* and fits: a letter with its marks at least."""
+        used, end = 0.0, start
+        for index in range(start, len(text)):
+            used += (self.face.advances[text[index]] + self.tracking) * self.size / 1000
+            if used > width and end > start:
+                break
+            if index + 1 == len(text) or not scripts.is_mark(text[index + 1]):
+                end = index + 1
+        return max(end, start + 1)
+
+
+def _filled(ruler: _Ruler, paragraph: str, *, width: float, at_blanks: bool) -> Iterator[str]:
     """Yield the lines of one paragraph, with the blanks at their ends; together they are the paragraph."""
     line, used = "", 0.0
     for piece in _BLANK_ENDS.findall(paragraph) if at_blanks else _pieces(paragraph):
         bare = piece.rstrip(" ")
-        wide = width_of(face, bare, size)
+        wide = ruler.width_of(bare)
         if line and used + wide > width:
             yield line
             line, used = "", 0.0
         if wide > width:
-            *heads, bare = _chopped(face, bare, size, width=width)
+            *heads, bare = _chopped(ruler, bare, width=width)
             yield from heads
-            wide = width_of(face, bare, size)
+            wide = ruler.width_of(bare)
         blanks = piece[len(piece.rstrip(" ")) :]
         line += bare + blanks
-        used += wide + width_of(face, blanks, size)
+        used += wide + ruler.width_of(blanks)
     yield line
 
 
-def _chopped(face: Face, word: str, size: float, *, width: float) -> Iterator[str]:
-    """Yield *word* in parts that fit, in time that grows with its length and no faster."""
+def _chopped(ruler: _Ruler, word: str, *, width: float) -> Iterator[str]:
+    """Yield *word* in parts that fit, in time that grows with its length and no faster.
+
+    It is broken after a hyphen or a slash if that fills at least half of the line, else anywhere.
+    """
     start = 0
     while start < len(word):
-        end = _end_that_fits(face, word, size, start=start, width=width)
+        end = ruler.end_that_fits(word, start=start, width=width)
+        joint = max(word.rfind(sign, start, end) for sign in _BREAK_AFTER) + 1
+        if end < len(word) and start + end <= 2 * joint and not scripts.is_mark(word[joint]):
+            end = joint
         yield word[start:end]
         start = end
 
@@ -153,23 +196,6 @@ def _may_break(text: str, index: int) -> bool:
     if before in _NEVER_LAST or after in _NEVER_FIRST:
         return False
     return _EAST_ASIAN.match(before) is not None or _EAST_ASIAN.match(after) is not None
-
-
-def _end_that_fits(face: Face, word: str, size: float, *, start: int = 0, width: float, tracking: float = 0.0) -> int:
-    """Return where to end the part of *word* that begins at *start* and fits: at least one character with its marks.
-
-    A word is broken after a hyphen or a slash if there is one, else anywhere.
-    """
-    used, end = 0.0, start
-    for index in range(start, len(word)):
-        used += (face.advances[word[index]] + tracking) * size / 1000
-        if used > width and end > start:
-            break
-        if index + 1 == len(word) or not scripts.is_mark(word[index + 1]):
-            end = index + 1
-    end = max(end, start + 1)
-    joint = max(word.rfind(sign, start, end) for sign in _BREAK_AFTER) + 1
-    return joint if start < joint < end < len(word) else end
 
 
 # -- fitting ------------------------------------------------------------------
@@ -199,31 +225,33 @@ def fit(
         max_lines: of the box.
         height: of the box, in points; a smaller size has room for more lines.
         leading: from line to line, in sizes.
-        tracking: extra space after each character, in thousandths of the size; single lines only.
+        tracking: extra space after each character, in thousandths of the size.
         balanced: make the lines of a title about equally long.
     """
     if max_lines == 1:
         return _fit_one_line(face, text.replace("\n", " "), size=size, floor=floor, width=width, tracking=tracking)
-    longest = max((width_of(face, word, 1.0) for word in text.split()), default=0.0)
+    longest = max((width_of(face, word, 1.0, tracking=tracking) for word in text.split()), default=0.0)
     for step in range(_SHRINK_STEPS + 1):
         now = size - (size - floor) * step / _SHRINK_STEPS
         rows = _rows(face, now, max_lines, height=height, leading=leading)
-        lines = break_lines(face, text, now, width=width, limit=rows + 1)
+        lines = break_lines(face, text, now, width=width, tracking=tracking, limit=rows + 1)
         # Shrinking goes before breaking a word.
         if len(lines) <= rows and (longest * now <= width or step == _SHRINK_STEPS):
             if balanced:
-                lines = _balanced(face, text, now, width=width, count=len(lines), longest=longest * now)
+                ruler = _Ruler(face, now, tracking)
+                lines = _balanced(ruler, text, width=width, count=len(lines), longest=longest * now)
             return Block(lines=tuple(lines), size=now)
-    return _cut_off(face, text, floor, width=width, rows=_rows(face, floor, max_lines, height=height, leading=leading))
+    rows = _rows(face, floor, max_lines, height=height, leading=leading)
+    return _cut_off(_Ruler(face, floor, tracking), text, width=width, rows=rows)
 
 
-def _cut_off(face: Face, text: str, size: float, *, width: float, rows: int) -> Block:
-    """Return the lines that have room, the last one with an ellipsis."""
-    kept = break_lines(face, text, size, width=width, limit=rows + 1)[:rows]
-    last = kept[-1]
-    shortened = _with_ellipsis(face, last.text, size, width=width)
-    kept[-1] = attrs.evolve(last, text=shortened, width=width_of(face, shortened, size))
-    return Block(lines=tuple(kept), size=size, truncated=True)
+def _cut_off(ruler: _Ruler, text: str, *, width: float, rows: int) -> Block:
+    """Return the lines that have room, the last one filled up and ended with an ellipsis."""
+    lines = ruler.lines_of(text, width=width, limit=rows + _LINES_THAT_FILL_UP)
+    rest, _, _ = rejoined(lines[rows - 1 :]).partition("\n")
+    shortened = _with_ellipsis(ruler, rest, width=width)
+    last = attrs.evolve(lines[rows - 1], text=shortened, width=ruler.width_of(shortened))
+    return Block(lines=(*lines[: rows - 1], last), size=ruler.size, truncated=True)
 
 
 def _rows(face: Face, size: float, most: int, *, height: float, leading: float) -> int:
@@ -242,36 +270,40 @@ def _fit_one_line(face: Face, text: str, *, size: float, floor: float, width: fl
         wide = width_of(face, text, size, tracking=tracking)
     truncated = wide > width
     if truncated:
-        text = _with_ellipsis(face, text, size, width=width, tracking=tracking)
-        wide = width_of(face, text, size, tracking=tracking)
+        ruler = _Ruler(face, size, tracking)
+        text = _with_ellipsis(ruler, text, width=width)
+        wide = ruler.width_of(text)
     return Block(lines=(Line(text=text, width=wide, right_to_left=right_to_left),), size=size, truncated=truncated)
 
 
-def _with_ellipsis(face: Face, text: str, size: float, *, width: float, tracking: float = 0.0) -> str:
-    room = width - width_of(face, ELLIPSIS, size, tracking=tracking)
-    return text[: _end_that_fits(face, text, size, width=room, tracking=tracking)].rstrip(" ") + ELLIPSIS
+def _with_ellipsis(ruler: _Ruler, text: str, *, width: float) -> str:
+    """Return as much of *text* as has room, with an ellipsis: it may end after any letter."""
+    if ruler.width_of(text + ELLIPSIS) <= width:
+        return text + ELLIPSIS
+    room = width - ruler.width_of(ELLIPSIS)
+    return text[: ruler.end_that_fits(text, width=room)].rstrip(" ") + ELLIPSIS
 
 
-def _balanced(face: Face, text: str, size: float, *, width: float, count: int, longest: float) -> list[Line]:
+def _balanced(ruler: _Ruler, text: str, *, width: float, count: int, longest: float) -> list[Line]:
     """Return the same number of lines, in the narrowest measure that gives no more of them.
 
     A title in East Asian characters is broken where its writer put a blank, if that
     takes no more lines.
     """
-    at_blanks = longest <= width and _takes(face, text, size, width=width, at_blanks=True, count=count)
+    at_blanks = longest <= width and _takes(ruler, text, width=width, at_blanks=True, count=count)
     low, high = max(longest if at_blanks else 0.0, width / 2), width
     for _ in range(_BALANCE_STEPS):
         middle = (low + high) / 2
-        if _takes(face, text, size, width=middle, at_blanks=at_blanks, count=count):
+        if _takes(ruler, text, width=middle, at_blanks=at_blanks, count=count):
             high = middle
         else:
             low = middle
-    return break_lines(face, text, size, width=high, at_blanks=at_blanks)
+    return ruler.lines_of(text, width=high, at_blanks=at_blanks)
 
 
-def _takes(face: Face, text: str, size: float, *, width: float, at_blanks: bool, count: int) -> bool:
+def _takes(ruler: _Ruler, text: str, *, width: float, at_blanks: bool, count: int) -> bool:
     """Tell whether *text* takes at most *count* lines of this width."""
-    return len(break_lines(face, text, size, width=width, at_blanks=at_blanks, limit=count + 1)) <= count
+    return len(ruler.lines_of(text, width=width, at_blanks=at_blanks, limit=count + 1)) <= count
 
 
 def from_the_right(line: Line) -> Line:
