@@ -1,28 +1,47 @@
 """A layout's file: TOML or JSON, checked when it is read.
 
-Everything that can be wrong with a layout is found here, and named with the file
-and the box, not when the first ticket is drawn.
+Everything that can be wrong with a layout is found here, all at once, and named with
+the file and the box, not when the first ticket is drawn.
 """
 
 import json
+import operator
 import tomllib
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from stagedoor.errors import ConfigurationError
-from stagedoor_renderers.boxes import BOX_TYPES, Box, Layout, PageSize, Picture, Placed, Qr, Stack
+from stagedoor.errors import ConfigurationError, InvalidRequest
+from stagedoor_renderers import probe, typed
+from stagedoor_renderers.boxes import BOX_TYPES, Box, Layout, PageSize, Picture, Qr, Stack
 from stagedoor_renderers.kit.images import Image, ImageError, read_image
 from stagedoor_renderers.kit.pen import Color
-from stagedoor_renderers.typed import Wrong, is_color, structured
+from stagedoor_renderers.kit.qr import QrTooSmall, qr_code
+from stagedoor_renderers.places import Numbered, called, misplaced
+from stagedoor_renderers.typed import is_color, meant, structured
 
 _MAX_BOXES = 200
+
+_KEYS = ("page", "colors", "box")
+
+_COLORS: Mapping[str, str] = {"ink": "#000000", "muted": "#555555", "white": "#ffffff"}
+"""Those that every layout has, also one that gives them no value."""
+
+type _Problem = tuple[int, str]
+"""The number of a box, or nought for the rest of the file, and what is wrong with it."""
 
 
 def _no_image(name: str) -> tuple[str, bytes]:
     raise FileNotFoundError(name)
 
 
-def read_layout(text: str, *, name: str, file: str, image: Callable[[str], tuple[str, bytes]] = _no_image) -> Layout:
+def read_layout(
+    text: str,
+    *,
+    name: str,
+    file: str,
+    image: Callable[[str], tuple[str, bytes]] = _no_image,
+    code: str = probe.TOKEN,
+) -> Layout:
     """Return the layout in *text*, the content of a TOML file, or of a JSON file of the same shape.
 
     Args:
@@ -31,41 +50,47 @@ def read_layout(text: str, *, name: str, file: str, image: Callable[[str], tuple
         file: its name, for messages; one that ends in ``.json`` holds JSON.
         image: returns file name and content of the picture of a name, or raises
             `FileNotFoundError`.
+        code: what a QR code will hold, or something as long.
 
     Raises:
         ConfigurationError: everything that is wrong, each with the file and the box.
     """
     data = _decoded(text, file)
-    problems: list[str] = []
-    known = {"page", "colors", "box"}
-    problems += [
-        f"layout {file}: unknown key {key}; there are {', '.join(sorted(known))}" for key in data.keys() - known
+    page, of_page = _page(data.get("page"))
+    colors, of_colors = _colors(data.get("colors", {}))
+    boxes, of_boxes = _boxes(data.get("box"))
+    images, of_images = _images(boxes, image)
+    problems = [
+        *((0, f"unknown key {key}; {meant(key, _KEYS)}") for key in data if key not in _KEYS),
+        *((0, problem) for problem in (*of_page, *of_colors)),
+        *of_boxes,
+        *_unknown_colors(boxes, colors),
+        *of_images,
+        *misplaced(page, boxes),
+        *_too_small(boxes, code),
     ]
-    page = _page(data.get("page"), file, problems)
-    colors = _colors(data.get("colors", {}), file, problems)
-    boxes = _boxes(data.get("box", []), file, problems)
-    if page is not None:
-        problems += _places(page, boxes, file)
-    problems += _unknown_colors(boxes, colors, file)
-    images = _images(boxes, file, image, problems)
-    if problems or page is None:
-        raise ConfigurationError(problems)
-    used = {color for box in boxes for color in _colors_of(box)}
+    if problems:
+        raise ConfigurationError(list(_told(problems, data.get("box"), file)))
+    used = {color for _, box in boxes for _, color in _colors_of(box)}
     return Layout(
         name=name,
         file=file,
         page=page,
-        boxes=tuple(boxes),
+        boxes=tuple(box for _, box in boxes),
         images=images,
         colors={name: Color.of(colors.get(name, name)) for name in used | colors.keys()},
     )
 
 
-def _unknown_colors(boxes: Sequence[Box], colors: Container[str], file: str) -> Iterator[str]:
-    for index, box in enumerate(boxes, start=1):
-        for color in _colors_of(box):
-            if not color.startswith("#") and color not in colors:
-                yield f"layout {file}: {_called(index, box)}: color {color!r} is not in [colors]"
+def _told(problems: Sequence[_Problem], tables: Any, file: str) -> Iterator[str]:
+    """Yield a line for each problem, with the number and name of its box; those of one box together."""
+    for number, problem in sorted(problems, key=operator.itemgetter(0)):
+        name = tables[number - 1].get("name") if number and isinstance(tables[number - 1], dict) else ""
+        where = f" {called(number, name if typed.is_name(name) else '')}:" if number else ""
+        yield f"layout {file}:{where} {problem}"
+
+
+# -- the file -----------------------------------------------------------------
 
 
 def _decoded(text: str, file: str) -> Mapping[str, Any]:
@@ -92,109 +117,114 @@ def _without_repetition(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return data
 
 
-def _page(data: Any, file: str, problems: list[str]) -> PageSize | None:
+def _page(data: Any) -> tuple[PageSize, list[str]]:
     if not isinstance(data, dict):
-        problems.append(f"layout {file}: [page] with width and height in mm is missing")
-        return None
-    try:
-        return structured(data, PageSize)
-    except Wrong as wrong:
-        problems.append(f"layout {file}: [page] {wrong}")
-        return None
+        return structured({}, PageSize)[0], ["[page] with width and height in mm is missing"]
+    page, problems = structured(data, PageSize)
+    return page, [f"[page] {problem}" for problem in problems]
 
 
-def _colors(data: Any, file: str, problems: list[str]) -> Mapping[str, str]:
-    colors = {"ink": "#000000", "muted": "#555555", "white": "#ffffff"}
+def _colors(data: Any) -> tuple[Mapping[str, str], list[str]]:
+    """Return the colours by their names; one that is wrong is among them, so that who names it has named one."""
     if not isinstance(data, dict):
-        problems.append(f"layout {file}: [colors] must be a table of names and #rrggbb")
-        return colors
+        return _COLORS, ["[colors] must be a table of names and #rrggbb"]
+    colors, problems = dict(_COLORS), []
     for name, value in data.items():
-        if not isinstance(value, str) or not is_color(value):
-            problems.append(f"layout {file}: [colors] {name} must be #rrggbb in lower case, found {value!r}")
-        else:
+        if isinstance(value, str) and is_color(value):
             colors[name] = value
-    return colors
+        else:
+            colors.setdefault(name, _COLORS["ink"])
+            problems.append(f"[colors] {name} must be #rrggbb in lower case, found {value!r}")
+    return colors, problems
 
 
-def _boxes(data: Any, file: str, problems: list[str]) -> list[Box]:
+def _boxes(data: Any) -> tuple[list[Numbered], list[_Problem]]:
+    """Return the boxes of a known type, with their numbers in the file."""
     if not isinstance(data, list) or not 1 <= len(data) <= _MAX_BOXES:
-        problems.append(f"layout {file}: there must be 1 to {_MAX_BOXES} tables [[box]]")
-        return []
-    boxes: list[Box] = []
-    for index, table in enumerate(data, start=1):
+        return [], [(0, f"there must be 1 to {_MAX_BOXES} tables [[box]]")]
+    boxes: list[Numbered] = []
+    problems: list[_Problem] = []
+    for number, table in enumerate(data, start=1):
         kind = table.get("type") if isinstance(table, dict) else None
         cls = BOX_TYPES.get(kind) if isinstance(kind, str) else None
-        called = f"box {index}" + (f" ({table['name']})" if isinstance(table, dict) and table.get("name") else "")
         if cls is None:
-            problems.append(f"layout {file}: {called}: type must be one of {', '.join(BOX_TYPES)}, found {kind!r}")
+            problems.append((number, _no_type(table)))
             continue
-        try:
-            boxes.append(structured({key: value for key, value in table.items() if key != "type"}, cls))
-        except Wrong as wrong:
-            problems.append(f"layout {file}: {called}: {wrong}")
-    return boxes
+        box, wrong = structured({key: value for key, value in table.items() if key != "type"}, cls)
+        boxes.append((number, box))
+        problems += ((number, problem) for problem in wrong)
+    return boxes, problems
 
 
-def _images(
-    boxes: Sequence[Box], file: str, find: Callable[[str], tuple[str, bytes]], problems: list[str]
-) -> Mapping[str, Image]:
-    """Load every picture once, as large as the largest box that shows it."""
-    images: dict[str, Image] = {}
-    pictures = [(index, box) for index, box in enumerate(boxes, start=1) if isinstance(box, Picture)]
-    for index, box in pictures:
-        if box.image in images:
-            continue
-        sizes = [(other.w, other.h) for _, other in pictures if other.image == box.image]
-        try:
-            found, data = find(box.image)
-            # A cropped or turned picture needs the longer side of its box both ways.
-            side = max(max(size) for size in sizes)
-            images[box.image] = read_image(data, found, width_mm=side, height_mm=side)
-        except FileNotFoundError:
-            problems.append(
-                f"layout {file}: {_called(index, box)}: there is no image {box.image} beside it, "
-                "as .png, .jpg, .jpeg or .webp"
-            )
-        except ImageError as error:
-            problems.append(f"layout {file}: {_called(index, box)}: {error}")
-    return images
+def _no_type(table: Any) -> str:
+    if not isinstance(table, dict):
+        return f"must be a table, found {table!r}"
+    if "type" not in table:
+        return f"type is missing; there are {', '.join(BOX_TYPES)}"
+    kind = table["type"]
+    return f"type {kind!r} does not exist; {meant(str(kind), BOX_TYPES)}"
 
 
 # -- what only the whole file can tell ----------------------------------------
 
 
-def _called(index: int, box: Box) -> str:
-    return f"box {index}" + (f" ({box.name})" if box.name else "")
+def _unknown_colors(boxes: Sequence[Numbered], colors: Collection[str]) -> Iterator[_Problem]:
+    for number, box in boxes:
+        for key, color in _colors_of(box):
+            if color and not is_color(color) and color not in colors:
+                yield number, f"{key} {color!r} is not in [colors]; {meant(color, colors)}"
 
 
-def _colors_of(box: Box) -> Sequence[str]:
-    own = [value for name in ("color", "label_color") if isinstance(value := getattr(box, name, None), str)]
-    return own + ([item.color for item in box.items] if isinstance(box, Stack) else [])
+def _colors_of(box: Box) -> Iterator[tuple[str, str]]:
+    """Yield the colours that a box names, each under its key."""
+    for key in ("color", "label_color"):
+        if isinstance(value := getattr(box, key, None), str):
+            yield key, value
+    if isinstance(box, Stack):
+        yield from ((f"item {number}: color", item.color) for number, item in enumerate(box.items, start=1))
 
 
-def _places(page: PageSize, boxes: Sequence[Box], file: str) -> list[str]:
-    """Find what lies outside the page, and codes across a fold."""
-    problems: list[str] = []
-    for index, box in enumerate(boxes, start=1):
-        called = _called(index, box)
-        if isinstance(box, Placed) and (box.x + box.w > page.width + 0.01 or box.y + box.h > page.height + 0.01):
-            problems.append(
-                f"layout {file}: {called} ends at {box.x + box.w:g} x {box.y + box.h:g} mm, "
-                f"outside the page of {page.width:g} x {page.height:g} mm"
-            )
+def _images(
+    boxes: Sequence[Numbered], find: Callable[[str], tuple[str, bytes]]
+) -> tuple[Mapping[str, Image], list[_Problem]]:
+    """Load every picture once, as large as the largest box that shows it."""
+    images: dict[str, Image] = {}
+    problems: list[_Problem] = []
+    shown: dict[str, list[tuple[int, Picture]]] = {}
+    for number, box in boxes:
+        if isinstance(box, Picture) and box.image:
+            shown.setdefault(box.image, []).append((number, box))
+    for name, places in shown.items():
+        # A cropped or turned picture needs the longer side of its box both ways.
+        side = max(0.0, *(length for _, box in places for length in (box.w, box.h)))
+        try:
+            found, data = find(name)
+            images[name] = read_image(data, found, width_mm=side, height_mm=side)
+        except FileNotFoundError:
+            problem = f"there is no image {name} beside it, as .png, .jpg, .jpeg or .webp"
+            problems.append((places[0][0], problem))
+        except OSError as error:
+            problems.append((places[0][0], f"image {name} cannot be read: {error}"))
+        except ImageError as error:
+            problems.append((places[0][0], str(error)))
+    return images, problems
+
+
+def _too_small(boxes: Sequence[Numbered], code: str) -> Iterator[_Problem]:
+    """Yield what is too small to hold *code*; a code that nothing can hold is for others to refuse."""
+    for number, box in boxes:
         if isinstance(box, Qr):
-            problems += [f"layout {file}: {called} {wrong}" for wrong in _qr_problems(page, box)]
-    return problems
+            try:
+                qr_code(code, side_mm=box.side)
+            except QrTooSmall as small:
+                yield number, f"side of {small.side_mm:g} mm is too small; the code needs {small.needed_mm:g} mm"
+            except InvalidRequest:
+                return
 
 
-def _qr_problems(page: PageSize, box: Qr) -> list[str]:
-    problems = []
-    if box.x + box.side > page.width or box.y + box.side > page.height:
-        problems.append(f"ends at {box.x + box.side:g} x {box.y + box.side:g} mm, outside the page")
-    problems += [
-        f"lies across the fold at {fold:g} mm: a crease through a code spoils it"
-        for folds, start in ((page.folds, box.y), (page.vertical_folds, box.x))
-        for fold in folds
-        if start < fold < start + box.side
+def without_room(layout: Layout, code: str) -> list[str]:
+    """Return a line for each box of *layout* that is too small to hold *code*, as for a layout that is read."""
+    return [
+        f"layout {layout.file}: {called(number, layout.boxes[number - 1].name)}: {problem}"
+        for number, problem in _too_small(list(enumerate(layout.boxes, start=1)), code)
     ]
-    return problems

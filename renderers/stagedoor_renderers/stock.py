@@ -15,6 +15,7 @@ from PIL import features
 
 from stagedoor.errors import ConfigurationError
 from stagedoor.rendering.api import Event
+from stagedoor_renderers import probe
 from stagedoor_renderers.boxes import Layout
 from stagedoor_renderers.draw import Prepared, prepared
 from stagedoor_renderers.fields import event_content
@@ -95,8 +96,12 @@ def built_in_layouts() -> Mapping[str, Layout]:
     return layouts_in(importlib.resources.files("stagedoor_renderers") / "layouts")
 
 
-def layouts_in(folder: Traversable) -> Mapping[str, Layout]:
+def layouts_in(folder: Traversable, *, code: str = probe.TOKEN) -> Mapping[str, Layout]:
     """Return the layouts of a folder: every ``.toml`` and ``.json`` file is one, pictures lie beside them.
+
+    Args:
+        folder: the folder.
+        code: what a QR code will hold, or something as long.
 
     Raises:
         ConfigurationError: the folder cannot be read, or layouts in it are wrong; all
@@ -106,21 +111,25 @@ def layouts_in(folder: Traversable) -> Mapping[str, Layout]:
         names = sorted(item.name for item in folder.iterdir())
     except OSError as error:
         raise ConfigurationError(f"the folder of layouts {folder} cannot be read: {error}") from error
-    return _layouts(folder, names)
+    return _layouts(folder, names, code)
 
 
-def layout_of(file: Path) -> Mapping[str, Layout]:
+def layout_of(file: Path, *, code: str = probe.TOKEN) -> Mapping[str, Layout]:
     """Return the layout in *file* by its name; pictures lie beside it, and nothing else there is looked at.
+
+    Args:
+        file: the file.
+        code: what a QR code will hold, or something as long.
 
     Raises:
         ConfigurationError: it cannot be read, or is wrong; all its problems.
     """
     if file.suffix not in LAYOUT_ENDINGS:
         raise ConfigurationError(f"layout {file}: the name of a layout's file ends in {' or '.join(LAYOUT_ENDINGS)}")
-    return _layouts(file.parent, [file.name])
+    return _layouts(file.parent, [file.name], code)
 
 
-def _layouts(folder: Traversable, names: Sequence[str]) -> Mapping[str, Layout]:
+def _layouts(folder: Traversable, names: Sequence[str], code: str) -> Mapping[str, Layout]:
     layouts: dict[str, Layout] = {}
     problems: list[str] = []
     for file in names:
@@ -131,7 +140,8 @@ def _layouts(folder: Traversable, names: Sequence[str]) -> Mapping[str, Layout]:
             problems.append(f"layout {name} is there twice, as {name}.toml and as {name}.json; remove one of them")
             continue
         try:
-            layouts[name] = read_layout(_text_of(folder, file), name=name, file=file, image=_finder(folder))
+            text_of_it = _text_of(folder, file)
+            layouts[name] = read_layout(text_of_it, name=name, file=file, image=_finder(folder), code=code)
         except ConfigurationError as error:
             problems += error.problems
     if problems:

@@ -14,6 +14,7 @@ from stagedoor_renderers.draw import Ground, Overflow, Prepared, Press, ground_o
 from stagedoor_renderers.fields import Content, Teller
 from stagedoor_renderers.kit import settings
 from stagedoor_renderers.kit.sheet import Sheet
+from stagedoor_renderers.layout import without_room
 from stagedoor_renderers.limits import checked
 from stagedoor_renderers.stock import (
     LAYOUT_ENDINGS,
@@ -86,9 +87,14 @@ class TicketPdf:
             FontError: a font file is missing or unsuitable.
         """
         problems = list(settings.changed_settings())
-        self._room = room = self._load()
+        try:
+            self._room = room = self._load()
+        except ConfigurationError as wrong:
+            raise ConfigurationError((*problems, *wrong.problems)) from wrong
         if self.layout not in room.layouts:
             problems.append(_no_layout(self.layout, room))
+        else:
+            problems += without_room(room.layouts[self.layout], probe_code(self.sign))
         if problems:
             raise ConfigurationError(problems)
         problems = [problem for layout in room.layouts for problem in self._probe(layout, room)]
@@ -183,10 +189,11 @@ class TicketPdf:
         """Return the layouts besides those that ship, and a hash of their files."""
         if self.layouts is None:
             return {}, "-"
+        code = probe_code(self.sign)
         if self.layouts.suffix in LAYOUT_ENDINGS and not self.layouts.is_dir():
-            own = layout_of(self.layouts)
+            own = layout_of(self.layouts, code=code)
             return own, hash_of_layout(self.layouts, own)
-        return layouts_in(self.layouts), hash_of(self.layouts)
+        return layouts_in(self.layouts, code=code), hash_of(self.layouts)
 
 
 def probe_code(sign: Sign) -> str:

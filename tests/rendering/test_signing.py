@@ -158,5 +158,8 @@ def test_another_key_is_another_fingerprint(signing_ticket: TicketPdf, ticket: T
 
 
 def test_a_default_layout_that_is_too_small_for_a_signature_is_refused_at_start() -> None:
-    with pytest.raises(ConfigurationError, match="wristband: box code has a side of 21 mm"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"wristband\.toml: box \d+ \(code\): side of 21 mm is too small; the code needs 22\.5 mm",
+    ):
         TicketPdf(sign=SIGNER, layout="wristband").warm_up()
