@@ -8,6 +8,8 @@ import pytest
 from stagedoor.broker import connection
 from tests.broker.harness import FakeHarness, Harness, RedisHarness
 
+pytest.register_assert_rewrite("tests.broker.fences")  # histories say what they have seen, as tests do
+
 
 @pytest.fixture(scope="session")
 def _scripts_of_the_run() -> Iterator[None]:
