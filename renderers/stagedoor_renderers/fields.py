@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
-from stagedoor.errors import InvalidRequest
 from stagedoor.rendering.api import Event, Order, Position, RenderRequest, Seat
 from stagedoor_renderers.values import Language, Values, utc_offset
 
@@ -25,7 +24,7 @@ FIELDS: Mapping[str, str] = {
     "date": "day of the start, with its weekday, in the event's zone",
     "short_date": "the same in few characters",
     "start": "time of the start in the event's zone",
-    "doors": "time when the doors open",
+    "doors": "time when the doors open, with its day or offset where that is not the start's",
     "offset": "how far the event's clocks are from UTC at the start",
     "zone_name": "the event's time zone",
     "when": "short date, time and offset in one line",
@@ -94,7 +93,7 @@ class Teller:
         """Return all fields of *position* that are not the event's.
 
         Raises:
-            InvalidRequest: the currency is unknown, or an add-on extends nothing.
+            InvalidRequest: the currency is unknown.
         """
         seat = self.seat_of(position)
         # Also where there is only one line for all of them: a category may have been typed with a line feed in it.
@@ -116,23 +115,16 @@ class Teller:
 
     def seat_of(self, position: Position) -> Seat | None:
         """Return the seat of *position*: its own, or that of the one it extends."""
-        return next((one.seat for one in self._line(position) if _has_seat(one.seat)), None)
+        return next((one.seat for one in self._with_parent(position) if _has_seat(one.seat)), None)
 
     def holder_of(self, position: Position) -> str:
         """Return the holder of *position*: its own, or that of the one it extends."""
-        return next((one.holder for one in self._line(position) if one.holder.strip()), "")
+        return next((one.holder for one in self._with_parent(position) if one.holder.strip()), "")
 
-    def _line(self, position: Position) -> list[Position]:
-        """Return *position*, what it extends, what that extends …; a circle ends it."""
-        line = [position]
-        while (parent := line[-1].addon_to) is not None:
-            found = self._positions.get(parent)
-            if found is None:
-                raise InvalidRequest(f"position.addon_to: position {position.id} extends {parent}, which is not there")
-            if found in line:
-                raise InvalidRequest(f"position.addon_to: position {position.id} extends itself")
-            line.append(found)
-        return line
+    def _with_parent(self, position: Position) -> tuple[Position, ...]:
+        """Return *position*, and what it extends; that extends nothing (see `limits`)."""
+        parent = None if position.addon_to is None else self._positions.get(position.addon_to)
+        return (position,) if parent is None else (position, parent)
 
     def _addon_names(self, position: Position) -> list[str]:
         """Return the categories of the add-ons in their order, equal ones counted."""
@@ -142,8 +134,8 @@ class Teller:
         return [name if count == 1 else f"{count} {TIMES} {name}" for name, count in counts.items()]
 
     def _parent_words(self, position: Position) -> str:
-        line = self._line(position)
-        return SEPARATOR.join(word for word in (line[1].category, line[1].holder) if word) if len(line) > 1 else ""
+        _, *parents = self._with_parent(position)
+        return SEPARATOR.join(word for parent in parents for word in (parent.category, parent.holder) if word)
 
     def _number_fields(self, position: Position) -> Content:
         number, total = self._numbers.get(position.id), self._total
@@ -189,10 +181,13 @@ def _event_fields(event: Event, language: Language, values: Values) -> Content:
 
 
 def _doors_words(doors: dt.datetime, starts: dt.datetime, language: Language) -> str:
-    """Return the time of the doors, with its day where that is another one."""
-    if doors.date() == starts.date():
-        return language.time(doors)
-    return f"{language.short_date(doors)}, {language.time(doors)}"
+    """Return the time of the doors, with its day and its offset where those are not the start's."""
+    written = language.time(doors)
+    if doors.date() != starts.date():
+        written = f"{language.short_date(doors)}, {written}"
+    if doors.utcoffset() != starts.utcoffset():
+        written = f"{written} ({utc_offset(doors)})"
+    return written
 
 
 def _has_seat(seat: Seat | None) -> bool:

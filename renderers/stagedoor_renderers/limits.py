@@ -5,12 +5,13 @@ before it begins. Every limit is far beyond what a shop needs; what exceeds it i
 an accident or an attack, and refused for good, with the name of the field.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from stagedoor.errors import InvalidRequest
 from stagedoor.rendering.api import Order, Position, RenderRequest
 
 MAX_POSITIONS = 500
+MAX_TAXES = 50
 MAX_NAME = 1_000
 MAX_TERMS = 30_000
 MAX_TERMS_LINES = 1_000
@@ -24,8 +25,8 @@ def checked(request: RenderRequest) -> Order:
         InvalidRequest: it is beyond a limit; names the field.
     """
     order = request.order
-    if len(order.positions) > MAX_POSITIONS:
-        raise InvalidRequest(f"order.positions: {len(order.positions)} are too many; at most {MAX_POSITIONS} are drawn")
+    _check_count("order.positions", len(order.positions), MAX_POSITIONS)
+    _check_count("order.taxes", len(order.taxes), MAX_TAXES)
     if len(order.event.terms) > MAX_TERMS or order.event.terms.count("\n") > MAX_TERMS_LINES:
         raise InvalidRequest(
             f"event.terms: too long with {len(order.event.terms)} characters; "
@@ -37,9 +38,39 @@ def checked(request: RenderRequest) -> Order:
     for position in positions:
         for field, value in _names_of(position):
             _check_name(field, value)
-        if abs(position.amount_minor) > MAX_AMOUNT:
-            raise InvalidRequest(f"position.amount_minor: must be within {MAX_AMOUNT} of 0")
+        _check_amount("position.amount_minor", position.amount_minor)
+    for tax in order.taxes:
+        _check_amount("order.taxes.amount_minor", tax.amount_minor)
+    _check_addons(order, positions)
     return order
+
+
+def _check_count(field: str, count: int, most: int) -> None:
+    if count > most:
+        raise InvalidRequest(f"{field}: {count} are too many; at most {most} are drawn")
+
+
+def _check_amount(field: str, amount_minor: int) -> None:
+    if abs(amount_minor) > MAX_AMOUNT:
+        raise InvalidRequest(f"{field}: must be within {MAX_AMOUNT} of 0")
+
+
+def _check_addons(order: Order, positions: Iterable[Position]) -> None:
+    """Refuse what extends nothing, itself, or an add-on: seat and holder are looked for one step up and no further."""
+    parents = {position.id: position.addon_to for position in order.positions}
+    for position in positions:
+        parent = position.addon_to
+        if parent is None:
+            continue
+        if parent not in parents:
+            problem = "which is not there"
+        elif parent == position.id:
+            problem = "which is itself"
+        elif parents[parent] is not None:
+            problem = "which is an add-on itself"
+        else:
+            continue
+        raise InvalidRequest(f"position.addon_to: position {position.id} extends {parent}, {problem}")
 
 
 def _check_name(field: str, value: str | None) -> None:

@@ -18,9 +18,12 @@ from stagedoor_renderers.stock import Stock, load_stock
 
 _WIDTH, _HEIGHT = 210.0, 297.0
 _LEFT, _RIGHT = 24.0, 190.0
-_BOTTOM = 270.0
+_BOTTOM, _BOTTOM_OF_SUMS = 270.0, 278.0
 _ROW = 13.0
 _AMOUNT = 42.0
+_GAP, _TOTAL, _TAX = 5.0, 8.0, 5.5
+_KEPT_TOGETHER = 10
+"""So many lines of tax are on one page with the total; more of them go on over further pages."""
 
 _INK, _MUTED, _ACCENT, _HAIR = (Color.of(text) for text in ("#1b1a1d", "#77706b", "#a4161a", "#d9d0c3"))
 
@@ -64,8 +67,9 @@ class ReceiptPdf:
     def notes(self, request: RenderRequest) -> tuple[str, ...]:
         """Return a sentence for every field of which something could not be drawn."""
         stock = self._loaded()
-        language = stock.values.language(request.locale or request.order.locale)
-        receipt = _Receipt(Teller.of(request.order, language), stock)
+        order = checked(request)
+        language = stock.values.language(request.locale or order.locale)
+        receipt = _Receipt(Teller.of(order, language), stock)
         receipt.drawn(probe.no_check)
         return tuple(receipt.notes)
 
@@ -104,11 +108,10 @@ class _Receipt:
         self._table_head()
         for position in self._order.positions:
             if self._y + _ROW > _BOTTOM:
-                check()
-                self._new_page()
+                self._next_page(check)
                 self._table_head()
             self._row(position)
-        self._sums()
+        self._sums(check)
         return self._sheet.finish()
 
     # -- parts ----------------------------------------------------------------
@@ -122,6 +125,13 @@ class _Receipt:
             label = self._words["label.page"].format(number=self._page)
             self._put(label, _LEFT, 284.0, size=7.5, color=_MUTED)
             self._put(self._words["number"], _LEFT, 284.0, size=7.5, color=_MUTED, align="right")
+
+    def _next_page(self, check: Check) -> None:
+        check()
+        self._new_page()
+
+    def _has_room(self, height: float) -> bool:
+        return self._y + height <= _BOTTOM_OF_SUMS
 
     def _head(self) -> None:
         words = self._words
@@ -170,24 +180,25 @@ class _Receipt:
         self._y += _ROW
         self._hair(_HAIR, 0.4, above=3.6)
 
-    def _sums(self) -> None:
+    def _sums(self, check: Check) -> None:
         order, language = self._order, self._teller.language
-        needed = 14.0 + 6 * len(order.taxes)
-        if self._y + needed > _BOTTOM + 8:
-            self._new_page()
-        self._y += 5
+        self._y += _GAP
+        if not self._has_room(_TOTAL + _TAX * min(len(order.taxes), _KEPT_TOGETHER)):
+            self._next_page(check)
         total = sum(position.amount_minor for position in order.placed_positions)
-        lines = [(language.word("total"), language.money(total, order.currency), True)]
-        lines += [
-            (f"{language.word('tax')} {tax.label}", language.money(tax.amount_minor, order.currency), False)
-            for tax in order.taxes
-        ]
-        for label, amount, bold in lines:
-            words = self._prepared({"label": label, "amount": amount})
-            size, color = (13.0, _INK) if bold else (9.0, _MUTED)
-            self._put(words["label"], _LEFT, self._y, size=size, bold=bold, color=color, width=110)
-            self._put(words["amount"], _RIGHT - 60, self._y, size=size, bold=bold, color=color, width=60, align="right")
-            self._y += 8 if bold else 5.5
+        self._sum(language.word("total"), language.money(total, order.currency), size=13.0, bold=True)
+        self._y += _TOTAL
+        for tax in order.taxes:
+            if not self._has_room(_TAX):
+                self._next_page(check)
+            label = f"{language.word('tax')} {tax.label}"
+            self._sum(label, language.money(tax.amount_minor, order.currency), size=9.0, color=_MUTED)
+            self._y += _TAX
+
+    def _sum(self, label: str, amount: str, *, size: float, bold: bool = False, color: Color = _INK) -> None:
+        words = self._prepared({"label": label, "amount": amount})
+        self._put(words["label"], _LEFT, self._y, size=size, bold=bold, color=color, width=110)
+        self._put(words["amount"], _RIGHT - 60, self._y, size=size, bold=bold, color=color, width=60, align="right")
 
     def _prepared(self, content: Mapping[str, str]) -> Mapping[str, str]:
         made = prepared(content, self._faces)

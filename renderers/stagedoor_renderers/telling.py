@@ -17,6 +17,9 @@ Sign = Callable[[Order, Position], str]
 _LINES_OF_TEXT = frozenset(("terms", "addon_list"))
 """Fields that keep their line breaks; all others are one line."""
 
+_AMOUNTS = frozenset(("amount", "price"))
+"""Fields that hold nothing that was typed: the marks of direction in them are their language's own, and stay."""
+
 
 def plain_token(order: Order, position: Position) -> str:
     """Return the token as it is."""
@@ -51,9 +54,13 @@ def told(request: RenderRequest, values: Values, *, sign: Sign = plain_token) ->
 
 def clean(content: Mapping[str, str]) -> Content:
     """Return *content* composed and without anything invisible; see `kit.text`."""
-    return {
-        name: text.cleaned(value) if name in _LINES_OF_TEXT else text.one_line(value) for name, value in content.items()
-    }
+    return {name: _cleaned(name, value) for name, value in content.items()}
+
+
+def _cleaned(name: str, value: str) -> str:
+    if name in _AMOUNTS:
+        return value
+    return text.cleaned(value) if name in _LINES_OF_TEXT else text.one_line(value)
 
 
 def wanted_positions(request: RenderRequest) -> tuple[Position, ...]:
@@ -88,9 +95,10 @@ SHOWN = (
 
 
 def facts_of(content: Content) -> list[tuple[str, str]]:
-    """Return label and value of everything that *content* has."""
-    found = [(content[f"label.{word}"], content[field]) for word, field in SHOWN if content[field]]
+    """Return label and value of everything that *content* has; the start has its offset and zone with it."""
+    clocks = f" ({content['offset']}, {content['zone_name']})"
     return [
-        (label, f"{value} ({content['offset']}, {content['zone_name']})" if value == content["start"] else value)
-        for label, value in found
+        (content[f"label.{word}"], content[field] + (clocks if field == "start" else ""))
+        for word, field in SHOWN
+        if content[field]
     ]

@@ -167,24 +167,30 @@ class TicketPass:
 def _groups(content: Content) -> Mapping[str, list[dict[str, str]]]:
     def field(name: str, label: str = "") -> list[dict[str, str]]:
         value = content[name]
-        labelled = {"label": content[f"label.{label}"]} if label else {}
-        return [{"key": name, "value": value, **labelled}] if value else []
+        return [{"key": name, "value": value, **({"label": content[label]} if label else {})}] if value else []
 
-    seat = field("seat_zone", "zone") + field("seat_row", "row") + field("seat_number", "seat")
+    seat = (
+        field("seat_zone", "label.zone") + field("seat_row", "label.row") + field("seat_number", "label.seat")
+    ) or field("general_admission", "label.seat")
     return {
-        "headerFields": field("short_date", "date"),
+        "headerFields": field("short_date", "label.date"),
         "primaryFields": field("event"),
-        "secondaryFields": field("start", "start") + field("doors", "doors") + field("venue", "venue"),
-        "auxiliaryFields": (seat or field("general_admission", "seat")) + field("holder", "holder"),
+        "secondaryFields": (
+            field("start", "label.start") + field("doors", "label.doors") + field("venue", "label.venue")
+        ),
+        "auxiliaryFields": seat + field("holder", "label.holder"),
         "backFields": (
-            field("sub_event", "category")
-            + field("category", "category")
-            + field("price", "price")
-            + field("addons", "addons")
-            + field("addon_to", "addon")
-            + field("offset", "start")
-            + field("order_code", "order")
-            + field("terms", "terms")
+            field("sub_event")
+            + field("ticket_of")
+            + field("category", "label.category")
+            + field("date", "label.date")
+            # As the layouts have it: the offset, under the name of the zone.
+            + field("offset", "zone_name")
+            + field("price", "label.price")
+            + field("addons", "label.addons")
+            + field("addon_to", "label.addon")
+            + field("order_code", "label.order")
+            + field("terms", "label.terms")
         ),
     }
 

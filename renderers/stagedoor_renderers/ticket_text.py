@@ -14,11 +14,15 @@ from stagedoor_renderers.telling import facts_of, told
 
 _QR_MM = 42.0
 
+_UNDER_THE_EVENT = ("sub_event", "ticket_of")
+"""What says for itself what it is, without a label."""
+
 _STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;color:#1b1a1d;margin:0;background:#f7f2ea}"
     "article{max-width:34rem;margin:1.5rem auto;padding:1.5rem 1.75rem;background:#fff;border-left:.6rem solid #a4161a}"
     "h1{font-size:1.9rem;line-height:1.15;margin:0 0 .25rem}"
-    ".sub{color:#77706b;margin:0 0 1rem}"
+    ".sub{color:#77706b;margin:0}"
+    ".sub+svg{margin-top:1rem}"
     "dl{display:grid;grid-template-columns:max-content 1fr;gap:.25rem 1.25rem;margin:1rem 0}"
     "dt{color:#77706b}dd{margin:0;font-weight:600}"
     "svg{width:11rem;height:11rem;background:#fff}"
@@ -102,7 +106,7 @@ class TicketHtml(_Textual):
 
 
 def _as_text(content: Content) -> str:
-    head = [content["event"], content["sub_event"]]
+    head = [content[name] for name in ("event", *_UNDER_THE_EVENT)]
     facts = facts_of(content)
     widest = max(len(label) for label, _ in facts)
     body = [f"{label + ':':<{widest + 2}}{value}" for label, value in facts]
@@ -114,11 +118,15 @@ def _as_html(content: Content) -> str:
     facts = "\n".join(
         f"<dt>{escape(label)}</dt><dd{_direction(value)}>{escape(value)}</dd>" for label, value in facts_of(content)
     )
-    sub = f'<p class="sub"{_direction(content["sub_event"])}>{escape(content["sub_event"])}</p>\n'
+    subs = "".join(
+        f'<p class="sub"{_direction(content[name])}>{escape(content[name])}</p>\n'
+        for name in _UNDER_THE_EVENT
+        if content[name]
+    )
     terms = f'<p class="terms"{_direction(content["terms"])}>{escape(content["terms"])}</p>\n'
     return (
         f"<article>\n<h1{_direction(content['event'])}>{escape(content['event'])}</h1>\n"
-        + (sub if content["sub_event"] else "")
+        + subs
         + f"{_code(content)}\n<dl>\n{facts}\n</dl>\n"
         + (terms if content["terms"] else "")
         + "</article>"

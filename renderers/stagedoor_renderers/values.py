@@ -10,6 +10,7 @@ import datetime as dt
 import functools
 import importlib.metadata
 import importlib.resources
+import re
 import tomllib
 from collections.abc import Mapping
 from decimal import Decimal
@@ -18,17 +19,18 @@ from zoneinfo import ZoneInfo
 import attrs
 import babel
 from babel import dates
+from babel.core import get_global
 from babel.numbers import NumberPattern
 
 from stagedoor.errors import InvalidRequest
 
 _LOCALES = (
-    "en en_AU en_CA en_GB en_IE en_IN en_NZ en_SG en_ZA de de_AT de_CH fr fr_BE fr_CA fr_CH es es_419 es_AR es_CL "
-    "es_CO es_MX es_US it it_CH nl nl_BE pt pt_PT pl cs sk hu ro bg hr sl sr sr_Latn mk bs sq uk be ru el tr az he ar "
-    "ar_AE ar_EG ar_SA fa hy ka ja ko zh zh_Hant zh_Hant_HK sv da nb nn fi et lv lt is ga cy ca eu gl lb mt af id ms "
-    "vi sw eo uz fil"
+    "en en_001 en_150 en_AU en_CA en_GB en_IE en_IN en_NZ en_SG en_ZA de de_AT de_CH fr fr_BE fr_CA fr_CH es es_419 "
+    "es_AR es_CL es_CO es_MX es_US it it_CH nl nl_BE pt pt_PT pl cs sk hu ro bg hr sl sr sr_Latn mk bs sq uk be ru "
+    "el tr az he ar ar_AE ar_EG ar_SA fa hy ka ja ko zh zh_Hant zh_Hant_HK sv da nb nn fi et lv lt is ga cy ca eu gl "
+    "lb mt af id ms vi sw eo uz fil"
 )
-"""What is loaded: the languages whose scripts can be drawn. Others are set in English."""
+"""What is loaded: the languages whose scripts can be drawn. Others are set in the English of their region."""
 
 _ALIASES = {
     "no": "nb",
@@ -38,8 +40,14 @@ _ALIASES = {
     "iw": "he",
     "in": "id",
     "tl": "fil",
+    # They count in lakh and crore too, and have no English of their own.
+    "en_bd": "en_in",
+    "en_bt": "en_in",
+    "en_np": "en_in",
 }
 """Tags that are in use for what is called otherwise here."""
+
+_REGION = re.compile("[a-z]{2}|[0-9]{3}")
 
 _NO_DECIMALS = "BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX UYI VND VUV XAF XOF XPF"
 _THREE_DECIMALS = "BHD IQD JOD KWD LYD OMN TND"
@@ -68,9 +76,21 @@ class Language:
         """Return the locale's way to write money, once for every number of decimals that currencies have."""
         patterns: dict[int, NumberPattern] = {}
         for decimals in (2, *_DECIMALS.values()):
-            patterns[decimals] = copy.copy(self.locale.currency_formats["standard"])
-            patterns[decimals].frac_prec = (decimals, decimals)
+            pattern = copy.copy(self.locale.currency_formats["standard"])
+            pattern.frac_prec = (decimals, decimals)
+            pattern.prefix = (pattern.prefix[0], self._signed(pattern.prefix[1]))
+            pattern.suffix = (pattern.suffix[0], self._signed(pattern.suffix[1]))
+            patterns[decimals] = pattern
         return patterns
+
+    def _signed(self, affix: str) -> str:
+        """Return what stands round a negative amount with the locale's own sign, for Babel leaves a hyphen there.
+
+        In Arabic, Hebrew and Persian the sign has a mark of direction before it, without
+        which it would be read after the amount.
+        """
+        sign: str = self.locale.number_symbols["latn"]["minusSign"]
+        return affix.replace("-", sign)
 
     @property
     def is_from_right(self) -> bool:
@@ -84,11 +104,13 @@ class Language:
     def money(self, amount_minor: int, currency: str) -> str:
         """Return an amount in the currency's smallest unit as a person writes it; 0 is not "free" here.
 
+        It may have marks of direction in it; see `kit.scripts.DIRECTION_MARKS`.
+
         Raises:
             InvalidRequest: the currency is unknown.
         """
         if currency not in self.currencies:
-            raise InvalidRequest(f"order.currency: {currency!r} is no ISO 4217 code that is known here")
+            raise InvalidRequest("order.currency: this is no ISO 4217 code that is known here; give one such as EUR")
         decimals = _DECIMALS.get(currency, 2)
         value = Decimal(amount_minor).scaleb(-decimals)
         written: str = self._patterns[decimals].apply(value, self.locale, currency=currency, currency_digits=False)
@@ -119,15 +141,31 @@ class Values:
     languages: Mapping[str, Language] = attrs.field(repr=False)
     zones: Mapping[str, ZoneInfo] = attrs.field(repr=False)
     fingerprint: str
+    _parents: Mapping[str, str] = attrs.field(repr=False)
+    _likely: Mapping[str, str] = attrs.field(repr=False)
 
     def language(self, tag: str) -> Language:
-        """Return the nearest language to a BCP 47 tag: itself, its language without the country, English."""
+        """Return the nearest language to a BCP 47 tag: itself, its parent, the English of its region, English."""
         key = tag.replace("-", "_").lower()
+        return self._nearest(key) or self._nearest(f"en_{self._region(key)}") or self.languages["en"]
+
+    def _nearest(self, key: str) -> Language | None:
+        """Return the first of *key*, what CLDR has it inherit from, and so on, that is loaded."""
         key = _ALIASES.get(key, key)
         while key and key not in self.languages:
-            key = key.rpartition("_")[0]
+            key = self._parents.get(key) or key.rpartition("_")[0]
             key = _ALIASES.get(key, key)
-        return self.languages[key or "en"]
+        return self.languages.get(key)
+
+    def _region(self, key: str) -> str:
+        """Return the region that *key* names, or else the one where most speakers of its language live."""
+        language, *others = key.split("_")
+        for subtag in others:
+            if len(subtag) == 1:  # an extension begins
+                break
+            if _REGION.fullmatch(subtag):
+                return subtag
+        return self._likely.get(language, "").rpartition("_")[2]
 
     def local(self, when: dt.datetime, zone: str, *, field: str) -> dt.datetime:
         """Return *when* on the clocks of *zone*.
@@ -137,7 +175,7 @@ class Values:
         """
         found = self.zones.get(zone)
         if found is None:
-            raise InvalidRequest(f"event.tz: {zone!r} is no time zone; give an IANA name such as Europe/Berlin")
+            raise InvalidRequest("event.tz: this is no time zone; give an IANA name such as Europe/Berlin")
         if when.utcoffset() is None:
             raise InvalidRequest(f"{field}: the time has no zone; give it in UTC")
         return when.astimezone(found)
@@ -155,7 +193,13 @@ def utc_offset(when: dt.datetime) -> str:
 def load_values() -> Values:
     """Read all languages and zones; takes about a second, opens files, is not for renders."""
     versions = [importlib.metadata.version(name) for name in ("babel", "tzdata")]
-    return Values(languages=_languages(), zones=_zones(), fingerprint=f"babel {versions[0]} tzdata {versions[1]}")
+    return Values(
+        languages=_languages(),
+        zones=_zones(),
+        fingerprint=f"babel {versions[0]} tzdata {versions[1]}",
+        parents={name.lower(): parent.lower() for name, parent in get_global("parent_exceptions").items()},
+        likely={name.lower(): full.lower() for name, full in get_global("likely_subtags").items()},
+    )
 
 
 @functools.cache  # a file of this package, which does not change while it is in use

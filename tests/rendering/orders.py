@@ -10,6 +10,9 @@ from stagedoor.rendering.api import RenderRequest
 
 TOKEN = "K7QF2M3NZX4ABCDEFGHIJ234YZ"
 
+AUTUMN = dt.datetime(2026, 10, 25, 1, 30, tzinfo=dt.UTC)
+"""The second 02:30 of that night in Berlin."""
+
 
 def token(number: int) -> str:
     """A token of the right form that is its number's alone."""
@@ -67,6 +70,29 @@ def request(*positions: Position, locale: str = "en-GB", layout: str | None = No
 def named(holder: str, **changes: Any) -> RenderRequest:
     """A request for the ticket of somebody of this name."""
     return request(position(holder=holder, **changes))
+
+
+def rich(**changes: Any) -> RenderRequest:
+    """A ticket that has something to say in every field that can be there at once with the others."""
+    seated = position(
+        1,
+        category="Logenplatz",
+        holder="Zoë Šimková",
+        amount_minor=4567,
+        seat=Seat(zone="Z77", row="R66", number="N55"),
+    )
+    return request(
+        seated,
+        position(2, category="Programmheft", holder="", seat=None, addon_to=1),
+        position(3, category="Stehplatz", holder="Łucja", seat=None, amount_minor=0),
+        event=event(
+            sub_event="Großes Haus",
+            starts_at=AUTUMN,
+            doors_at=AUTUMN - dt.timedelta(minutes=50),
+            terms="Kein Einlass nach Beginn.",
+        ),
+        **changes,
+    )
 
 
 def whole(of: RenderRequest) -> RenderRequest:

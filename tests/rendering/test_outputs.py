@@ -1,27 +1,20 @@
-"""The same ticket in other forms: text, HTML, a pass for the wallet, a picture."""
+"""The same ticket in other forms: text, HTML, a picture; for passes, see `test_pass`."""
 
-import datetime as dt
 import html.parser
 import io
-import json
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
 from PIL import Image
 
-from stagedoor.errors import ConfigurationError, InvalidRequest
+from stagedoor.errors import ConfigurationError
 from stagedoor.order import Seat
 from stagedoor.testing import renderers as suite
 from stagedoor.testing.renderers import Subject
 from stagedoor_renderers.preview import preview
-from stagedoor_renderers.ticket_pass import Certificate, TicketPass
 from stagedoor_renderers.ticket_png import TicketPng
 from stagedoor_renderers.ticket_text import TicketHtml, TicketText
 from tests.rendering.orders import TOKEN, event, named, no_check, position, request, token, whole
@@ -59,6 +52,13 @@ def test_the_text_says_what_the_ticket_says() -> None:
         token(1),
     ):
         assert words in text
+
+
+def test_the_text_begins_with_event_part_and_number() -> None:
+    wanted = request(position(1), position(2), event=event(sub_event="Premiere"))
+    assert text_of(wanted).startswith("Die Zauberflöte\nPremiere\nTicket 1 of 2\n\n")
+    refunded = request(position(1, status="refunded"), position(2))
+    assert "Ticket 1" not in text_of(refunded)
 
 
 def test_an_emoji_stays_in_the_text() -> None:
@@ -119,105 +119,6 @@ def test_the_code_of_the_page_is_the_tickets(ticket: Any) -> None:
     page = TicketHtml().render(request(position(token=TOKEN)), no_check).decode()
     assert 'aria-label="Code K7QF-2M3N"' in page
     assert page.count("M") > 100
-
-
-# -- passes -------------------------------------------------------------------
-
-
-def opened(data: bytes) -> zipfile.ZipFile:
-    return zipfile.ZipFile(io.BytesIO(data))
-
-
-def pass_of(wanted: Any, **options: Any) -> Any:
-    return json.loads(opened(TicketPass(**options).render(wanted, no_check)).read("pass.json"))
-
-
-def test_a_pass_has_the_token_and_the_same_words() -> None:
-    made = pass_of(request(position(seat=Seat(zone="B", row="C", number="8"))))
-    assert made["barcodes"][0]["message"] == token(1)
-    assert made["relevantDate"] == "2026-07-01T18:00+00:00"
-    fields = {field["key"]: field["value"] for group in made["eventTicket"].values() for field in group}
-    assert (fields["event"], fields["holder"], fields["seat_row"], fields["start"]) == (
-        "Die Zauberflöte",
-        "Zoë Šimková",
-        "C",
-        "20:00",
-    )
-
-
-def test_an_addon_has_its_parents_seat_and_holder_in_the_pass_too() -> None:
-    wanted = request(position(1), position(2, holder="", seat=None, addon_to=1))
-    addon = attrs.evolve(wanted, position=wanted.order.positions[1])
-    fields = {field["key"]: field["value"] for group in pass_of(addon)["eventTicket"].values() for field in group}
-    assert (fields["seat_row"], fields["seat_number"], fields["holder"]) == ("C", "8", "Zoë Šimková")
-
-
-def test_a_pass_for_a_refunded_position_says_that_it_is_void() -> None:
-    assert "voided" not in pass_of(request())
-    assert pass_of(request(status="refunded"))["voided"] is True
-
-
-def test_the_manifest_names_every_file_with_its_hash() -> None:
-    import hashlib
-
-    archive = opened(TicketPass().render(request(), no_check))
-    manifest = json.loads(archive.read("manifest.json"))
-    assert set(manifest) == set(archive.namelist()) - {"manifest.json"}
-    for name, digest in manifest.items():
-        assert hashlib.sha1(archive.read(name)).hexdigest() == digest
-
-
-def test_an_unsigned_pass_is_the_same_every_time() -> None:
-    assert TicketPass().render(request(), no_check) == TicketPass().render(request(), no_check)
-
-
-def test_a_pass_for_a_whole_order_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match="position: a pass is for one position"):
-        TicketPass().render(whole(request()), no_check)
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
-    """A certificate that signs itself, written to files and read back."""
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "Pass Type ID: pass.test")])
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
-        .not_valid_after(dt.datetime(2036, 1, 1, tzinfo=dt.UTC))
-        .sign(key, hashes.SHA256())
-    )
-    folder = tmp_path_factory.mktemp("certificate")
-    pem = serialization.Encoding.PEM
-    (folder / "key.pem").write_bytes(
-        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    (folder / "pass.pem").write_bytes(made.public_bytes(pem))
-    return Certificate.load(certificate=folder / "pass.pem", key=folder / "key.pem", intermediate=folder / "pass.pem")
-
-
-def test_a_signed_pass_differs_from_the_unsigned_one_in_its_signature_only(certificate: Certificate) -> None:
-    signed = opened(TicketPass(certificate=certificate).render(request(), no_check))
-    unsigned = opened(TicketPass().render(request(), no_check))
-    assert set(signed.namelist()) - set(unsigned.namelist()) == {"signature"}
-    assert signed.read("signature")[:1] == b"0"
-    for name in unsigned.namelist():
-        assert signed.read(name) == unsigned.read(name)
-
-
-def test_who_signs_is_part_of_the_fingerprint(certificate: Certificate) -> None:
-    assert TicketPass(certificate=certificate).fingerprint() != TicketPass().fingerprint()
-    assert TicketPass(team="OTHER").fingerprint() != TicketPass().fingerprint()
-
-
-def test_a_certificate_that_cannot_be_used_is_named(tmp_path: Path) -> None:
-    (tmp_path / "key.pem").write_text("no key", encoding="ascii")
-    with pytest.raises(ConfigurationError, match=r"key\.pem cannot be used for passes"):
-        Certificate.load(certificate=tmp_path / "a", key=tmp_path / "key.pem", intermediate=tmp_path / "b")
 
 
 # -- pictures and previews ----------------------------------------------------

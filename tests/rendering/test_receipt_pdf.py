@@ -1,11 +1,18 @@
 """The receipt: what was bought, for how much, with the taxes as the shop computed them."""
 
+import io
+from typing import Any
+
+import attrs
+import pypdf
 import pytest
 
 from stagedoor.errors import InvalidRequest
 from stagedoor.order import TaxLine
 from stagedoor.rendering.api import RenderRequest
 from stagedoor.rendering.view import request_for
+from stagedoor_renderers.kit.sheet import MM
+from stagedoor_renderers.limits import MAX_TAXES
 from stagedoor_renderers.receipt_pdf import ReceiptPdf
 from tests.rendering.orders import no_check, order, position, request, whole
 from tests.rendering.reading import edges_of, fonts_of, glyph_boxes, lines_of, page_count, text_of
@@ -41,6 +48,91 @@ def test_it_has_number_buyer_items_total_and_every_tax_line(receipt: ReceiptPdf)
 def test_taxes_are_taken_from_the_order_and_never_computed(receipt: ReceiptPdf) -> None:
     text = text_of(receipt.render(request(taxes=(TaxLine(label="odd", amount_minor=1),)), no_check))
     assert "€0.01" in text
+
+
+def taxed(count: int, positions: int, locale: str = "en-GB") -> RenderRequest:
+    taxes = tuple(TaxLine(label=f"No. {n}.", amount_minor=10_000 + n) for n in range(1, count + 1))
+    wanted = request(*(position(n, holder=f"Guest {n}.") for n in range(1, positions + 1)), taxes=taxes, locale=locale)
+    return whole(wanted)
+
+
+@pytest.mark.parametrize("count", range(1, MAX_TAXES + 1))
+def test_tax_lines_go_on_over_further_pages_and_none_leaves_them(receipt: ReceiptPdf, count: int) -> None:
+    """Wherever on its page the table of items ends: there are other numbers of items for each number of taxes."""
+    for positions in (1 + count % 12, 13 + count % 16):
+        pdf = receipt.render(taxed(count, positions), no_check)
+        text = text_of(pdf)
+        assert all(text.count(f"No. {n}.") == text.count(f"€{100 + n / 100:.2f}") == 1 for n in range(1, count + 1))
+        for page in range(page_count(pdf)):
+            (width, height), boxes = glyph_boxes(pdf, page)
+            assert boxes
+            for left, bottom, right, top in boxes:
+                assert 0 <= left <= right <= width
+                assert 0 <= bottom <= top <= height
+
+
+def test_tax_lines_never_run_into_the_number_of_the_page(receipt: ReceiptPdf) -> None:
+    for positions in range(1, 14):
+        pdf = receipt.render(taxed(MAX_TAXES, positions), no_check)
+        for page in range(1, page_count(pdf)):
+            _, boxes = glyph_boxes(pdf, page)
+            low = [(bottom, top) for _, bottom, _, top in boxes if bottom < 17 * MM]
+            assert low
+            assert all(top < 14 * MM for _, top in low)
+
+
+def test_a_few_tax_lines_are_on_one_page_with_the_total(receipt: ReceiptPdf) -> None:
+    for positions in range(1, 30):
+        pdf = receipt.render(taxed(10, positions), no_check)
+        (page,) = [page for page in range(page_count(pdf)) if any("Total" in line for line in lines_of(pdf, page))]
+        shown = "\n".join(lines_of(pdf, page))
+        assert all(f"No. {n}." in shown for n in range(1, 11)), positions
+
+
+def test_more_tax_lines_than_the_limit_are_refused_by_name(receipt: ReceiptPdf) -> None:
+    with pytest.raises(InvalidRequest, match=r"order\.taxes: 51 are too many; at most 50 are drawn"):
+        receipt.render(taxed(MAX_TAXES + 1, 1), no_check)
+
+
+def test_the_check_is_asked_before_each_further_page(receipt: ReceiptPdf) -> None:
+    calls = []
+    pdf = receipt.render(taxed(MAX_TAXES, 1), lambda: calls.append(1))
+    assert len(calls) == page_count(pdf) == 2
+
+
+@pytest.mark.parametrize(
+    "locale, currency, amounts",
+    [("ar-KW", "KWD", ("-0.500", "-1.234")), ("sv-SE", "SEK", ("−5,00", "−12,34"))],
+)
+def test_the_sign_of_a_negative_amount_is_printed_before_it(
+    receipt: ReceiptPdf, locale: str, currency: str, amounts: tuple[str, str]
+) -> None:
+    wanted = request(
+        position(1),
+        position(2, amount_minor=-500),
+        currency=currency,
+        locale=locale,
+        taxes=(TaxLine(label="x", amount_minor=-1234),),
+    )
+    pdf = receipt.render(whole(wanted), no_check)
+    text = text_of(pdf)
+    assert all(amount in text for amount in amounts)
+    assert receipt.notes(whole(wanted)) == ()
+
+
+def test_title_and_language_are_set_and_no_date(receipt: ReceiptPdf) -> None:
+    wanted = whole(request(receipt_number="2026-0815", locale="de-AT"))
+    reader = pypdf.PdfReader(io.BytesIO(receipt.render(wanted, no_check)))
+    assert reader.metadata is not None
+    assert reader.metadata.title == "Beleg 2026-0815"
+    assert not {"/CreationDate", "/ModDate", "/Author"} & set(reader.metadata)
+    root: Any = reader.trailer["/Root"]
+    assert root["/Lang"] == "de-AT"
+    assert root["/ViewerPreferences"]["/DisplayDocTitle"]
+    numberless = receipt.render(attrs.evolve(wanted, order=attrs.evolve(wanted.order, receipt_number=None)), no_check)
+    metadata = pypdf.PdfReader(io.BytesIO(numberless)).metadata
+    assert metadata is not None
+    assert metadata.title == "Beleg 4471"
 
 
 def test_what_was_refunded_is_marked_and_not_in_the_total(receipt: ReceiptPdf) -> None:
@@ -80,6 +172,14 @@ def test_what_cannot_be_drawn_is_noted(receipt: ReceiptPdf) -> None:
     assert receipt.notes(request()) == ()
     (note,) = receipt.notes(request(position(holder="🎉")))
     assert "U+1F389" in note
+
+
+def test_a_note_names_the_letter_that_was_typed_not_its_joined_form(receipt: ReceiptPdf) -> None:
+    (note,) = receipt.notes(request(position(holder="ڵڵ")))
+    assert note == "details: 2 replaced by a mark, for no font here draws U+06B5"
+    (joined,) = receipt.notes(request(position(holder="ﮨﮩﮨ")))
+    assert "U+06C1" in joined
+    assert "U+FB" not in joined
 
 
 def test_a_receipt_in_hebrew_is_mirrored(receipt: ReceiptPdf) -> None:

@@ -7,6 +7,8 @@ import pytest
 from stagedoor.errors import InvalidRequest
 from stagedoor.order import Order, Position, Seat
 from stagedoor_renderers.fields import FIELDS, Teller, event_content, short_code
+from stagedoor_renderers.kit.direction import visual
+from stagedoor_renderers.kit.scripts import is_right_to_left
 from stagedoor_renderers.stock import Stock
 from tests.rendering.orders import event, order, position
 
@@ -28,12 +30,32 @@ def plain(text: str) -> str:
         ("de-CH", "CHF", 1250, "CHF 12.50"),
         ("hu-HU", "HUF", 10050, "100,50 Ft"),
         ("en-US", "USD", -500, "-$5.00"),
+        ("sv-SE", "SEK", -500, "−5,00 kr"),
+        ("de-CH", "CHF", -500, "CHF-5.00"),
     ],
 )
 def test_money_has_the_decimals_of_its_currency(
     stock: Stock, locale: str, currency: str, amount: int, written: str
 ) -> None:
     assert plain(stock.values.language(locale).money(amount, currency)) == written
+
+
+@pytest.mark.parametrize(
+    "locale, currency, shown",
+    [
+        ("ar-KW", "KWD", ".ك.د -0.500"),
+        ("ar-EG", "EUR", "€ -5.00"),
+        ("he-IL", "ILS", "₪ -5.00"),
+        ("fa-IR", "EUR", "−€ 5.00"),
+        ("en-GB", "GBP", "-£5.00"),
+    ],
+)
+def test_the_sign_of_a_negative_amount_stands_before_its_figures(
+    stock: Stock, locale: str, currency: str, shown: str
+) -> None:
+    """From left to right as they stand on paper; without the marks of CLDR a minus would stand behind."""
+    written = stock.values.language(locale).money(-500, currency)
+    assert plain(visual(written, right_to_left=is_right_to_left(written))) == shown
 
 
 @pytest.mark.parametrize(
@@ -44,8 +66,9 @@ def test_nothing_to_pay_is_a_word(stock: Stock, locale: str, word: str) -> None:
 
 
 def test_an_unknown_currency_is_refused_by_name(stock: Stock) -> None:
-    with pytest.raises(InvalidRequest, match=r"order\.currency: 'EURO'"):
+    with pytest.raises(InvalidRequest, match=r"order\.currency: this is no ISO 4217 code") as raised:
         stock.values.language("de").money(1, "EURO")
+    assert "EURO" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +79,16 @@ def test_an_unknown_currency_is_refused_by_name(stock: Stock) -> None:
         ("DE-ch", "de-CH"),
         ("zh-TW", "zh-Hant"),
         ("no", "nb"),
-        ("hi-IN", "en"),
+        ("es-PE", "es-419"),
+        ("pt-AO", "pt-PT"),
+        ("zh-Hant-MO", "zh-Hant-HK"),
+        ("en-PK", "en-001"),
+        ("en-DE", "en-150"),
+        ("hi-IN", "en-IN"),
+        ("ta-SG", "en-SG"),
+        ("zu-ZA", "en-ZA"),
+        ("th-TH", "en"),
+        ("xx", "en"),
         ("", "en"),
         ("not a locale", "en"),
         ("../../etc/passwd", "en"),
@@ -64,6 +96,20 @@ def test_an_unknown_currency_is_refused_by_name(stock: Stock) -> None:
 )
 def test_a_locale_is_the_nearest_that_can_be_drawn(stock: Stock, asked: str, found: str) -> None:
     assert stock.values.language(asked).tag == found
+
+
+IN_LAKH = """
+en-IN hi-IN hi hi-Deva-IN hi-Latn-IN hi-u-nu-latn bn bn-IN ta-IN te mr-IN gu-IN kn-IN ml-IN or-IN pa-Guru-IN as-IN
+ur-IN ks-Arab-IN sat-Olck-IN kok xx-IN bn-BD en-BD ne-NP ne dz-BT
+""".split()  # noqa: SIM905 - a list of words reads better as words
+
+
+@pytest.mark.parametrize("locale", IN_LAKH)
+def test_where_people_count_in_lakh_amounts_and_dates_are_those_of_the_region(stock: Stock, locale: str) -> None:
+    """Also in a language whose words cannot be drawn: the English that stands in for it is that of the region."""
+    language = stock.values.language(locale)
+    assert language.money(123456789, "INR") == "₹12,34,567.89"
+    assert language.short_date(dt.datetime(2026, 7, 1, tzinfo=dt.UTC)) == "1 Jul 2026"
 
 
 def told(stock: Stock, of: Order, who: Position | None = None) -> dict[str, str]:
@@ -110,9 +156,29 @@ def test_doors_on_another_day_show_their_day(stock: Stock) -> None:
     assert told(stock, order(event=event(doors_at=doors)))["doors"] == "30 Jun 2026, 19:00"
 
 
+@pytest.mark.parametrize(
+    "starts, opens, doors",
+    [
+        ("2026-10-25T01:30:00", "2026-10-25T00:30:00", "02:30 (UTC+2)"),
+        ("2026-10-25T00:30:00", "2026-10-24T23:30:00", "01:30"),
+        ("2026-10-25T09:00:00", "2026-10-24T20:00:00", "24 Oct 2026, 22:00 (UTC+2)"),
+        ("2026-10-25T09:00:00", "2026-10-25T08:00:00", "09:00"),
+        ("2026-03-29T01:30:00", "2026-03-29T00:30:00", "01:30 (UTC+1)"),
+        ("2026-03-29T01:30:00", "2026-03-28T22:00:00", "28 Mar 2026, 23:00 (UTC+1)"),
+        ("2026-07-02T18:00:00", "2026-07-01T18:00:00", "1 Jul 2026, 20:00"),
+    ],
+)
+def test_doors_on_other_clocks_than_the_start_show_their_offset(
+    stock: Stock, starts: str, opens: str, doors: str
+) -> None:
+    starts_at, doors_at = (dt.datetime.fromisoformat(when).replace(tzinfo=dt.UTC) for when in (starts, opens))
+    assert told(stock, order(event=event(starts_at=starts_at, doors_at=doors_at)))["doors"] == doors
+
+
 def test_an_unknown_zone_is_refused_by_name(stock: Stock) -> None:
-    with pytest.raises(InvalidRequest, match=r"event\.tz: 'Mars/Olympus'"):
+    with pytest.raises(InvalidRequest, match=r"event\.tz: this is no time zone") as raised:
         told(stock, order(event=event(tz="Mars/Olympus")))
+    assert "Mars" not in str(raised.value)
 
 
 # -- seats and holders --------------------------------------------------------
@@ -125,25 +191,9 @@ def test_an_addon_has_the_seat_and_holder_of_its_parent(stock: Stock) -> None:
     assert (told_["holder"], told_["seat"], told_["addon_to"]) == ("Anna", "Row C · Seat 8", "Parkett · Anna")
 
 
-def test_an_addon_of_an_addon_looks_further_up(stock: Stock) -> None:
-    positions = (
-        position(1),
-        position(2, seat=None, holder=" ", addon_to=1),
-        position(3, seat=None, holder="", addon_to=2),
-    )
-    told_ = told(stock, order(*positions), positions[2])
-    assert (told_["holder"], told_["seat"]) == ("Zoë Šimková", "Row C · Seat 8")
-
-
 def test_an_addon_with_a_seat_of_its_own_keeps_it(stock: Stock) -> None:
     addon = position(2, seat=Seat(number="12"), addon_to=1)
     assert told(stock, order(position(1), addon), addon)["seat"] == "Seat 12"
-
-
-def test_a_circle_of_addons_is_refused(stock: Stock) -> None:
-    circle = (position(1, addon_to=2, seat=None), position(2, addon_to=1, seat=None))
-    with pytest.raises(InvalidRequest, match="extends itself"):
-        told(stock, order(*circle))
 
 
 @pytest.mark.parametrize("seat", [None, Seat(), Seat(zone="", row=None, number="")])
