@@ -63,16 +63,20 @@ def issue_tickets(order: Order, ctx: Context) -> Literal["issued", "present", "o
     event = "tickets_issued" if committed else "tickets_outdated"
     carried = sum(one.is_carried for one in made)
     more = {"carried": carried} if carried else {}
+    # Whoever mails them should know: servers send back what is large.
+    if drawn := sum(one.drawn_bytes for one in made):
+        more["bytes"] = drawn
     ctx.log.debug(event, order_id=order.order_id, version=order.version, tickets=len(files), **more)
     return "issued" if committed else "outdated"
 
 
 @attrs.frozen
 class Made:
-    """A ticket whose file is there, and whether it stays as it was in an earlier version."""
+    """A ticket whose file is there: whether it stays as it was in an earlier version, or how large it was drawn."""
 
     ticket: NewTicket
-    is_carried: bool
+    is_carried: bool = False
+    drawn_bytes: int = 0
 
 
 @attrs.frozen
@@ -90,14 +94,13 @@ class Desk:
         order, ctx = self.order, self.ctx
         key, suffix, content_type = ctx.content_key(ctx.ticket_renderer, order, position)
         path = ctx.orders.store.path(order.order_id, position.id, version=order.version, key=key, suffix=suffix)
-        is_carried = False
-        if not ctx.orders.store.is_present(path):
-            ctx.check()
-            is_carried = self._carry(position, path, key)
-            if not is_carried:
-                self._draw(position, path)
         ticket = NewTicket(position_id=position.id, path=path, content_key=key, content_type=content_type)
-        return Made(ticket, is_carried)
+        if ctx.orders.store.is_present(path):
+            return Made(ticket)
+        ctx.check()
+        if self._carry(position, path, key):
+            return Made(ticket, is_carried=True)
+        return Made(ticket, drawn_bytes=self._draw(position, path))
 
     def _carry(self, position: Position, path: str, key: str) -> bool:
         """Take the position's ticket of an earlier version if it is what would be drawn now."""
@@ -107,7 +110,8 @@ class Desk:
         store = self.ctx.orders.store
         return store.is_present(earlier.path) and store.carry(earlier.path, path)
 
-    def _draw(self, position: Position, path: str) -> None:
+    def _draw(self, position: Position, path: str) -> int:
+        """Draw the position's ticket; return how large its file is."""
         ctx = self.ctx
         try:
             rendered = ctx.render(ctx.ticket_renderer, self.order, position)
@@ -122,6 +126,7 @@ class Desk:
                 notes="; ".join(rendered.notes),
             )
         ctx.orders.store.write(path, rendered.content)
+        return len(rendered.content)
 
     @functools.cached_property
     def _earlier(self) -> Mapping[int, Ticket]:

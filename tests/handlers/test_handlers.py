@@ -36,7 +36,9 @@ def test_each_position_gets_its_own_ticket(book: OrderBook) -> None:
     assert [ticket.token for ticket in tickets] == [position.token for position in order.positions]
     assert len({book.store.read(ticket.path) for ticket in tickets}) == 3
     assert broken(book, order.order_id) == []
-    assert context.log.events == [("tickets_issued", {"order_id": order.order_id, "version": 1, "tickets": 3})]
+    size = sum(len(book.store.read(ticket.path)) for ticket in tickets)
+    said = {"order_id": order.order_id, "version": 1, "tickets": 3, "bytes": size}
+    assert context.log.events == [("tickets_issued", said)]
 
 
 def test_what_could_not_be_drawn_is_told_to_whoever_runs_the_shop(book: OrderBook) -> None:
@@ -126,7 +128,10 @@ def test_a_change_of_one_position_draws_one_ticket_and_carries_the_others_over(c
     book.change(order.order_id, change)
     context = run(book, RENDER, order.order_id)
     assert context.rendered == [(2, 2)]
-    assert context.log.events[-1][1] == {"order_id": order.order_id, "version": 2, "tickets": 4, "carried": 3}
+    said = context.log.events[-1][1]
+    (drawn,) = (one for one in book.tickets(order.order_id) if one.state == "valid" and one.position_id == 2)
+    size = len(book.store.read(drawn.path))
+    assert said == {"order_id": order.order_id, "version": 2, "tickets": 4, "carried": 3, "bytes": size}
     after = numbers_of(book, order.order_id)
     assert {number for number in before if before[number] == after[number]} == {1, 3, 4}
     assert broken(book, order.order_id) == []
