@@ -24,7 +24,7 @@ local function unpacked(body)
   while at <= #body do
     local digits = string.match(body, '^(%d+):', at)
     local colon, length = at + #(digits or ''), tonumber(digits)
-    if not digits or #digits > 9 or string.sub(body, colon + length + 1, colon + length + 1) ~= ',' then return nil end
+    if not digits or string.sub(body, colon + length + 1, colon + length + 1) ~= ',' then return nil end
     parts[#parts + 1] = string.sub(body, colon + 1, colon + length)
     at = colon + length + 2
   end
