@@ -9,6 +9,7 @@ import pytest
 
 from stagedoor.errors import ConfigurationError
 from stagedoor_renderers.boxes import BOX_TYPES
+from stagedoor_renderers.kit import settings
 from stagedoor_renderers.layout import read_layout
 from stagedoor_renderers.ticket_pdf import TicketPdf
 from tests.rendering.reference import keys_of
@@ -219,14 +220,21 @@ def test_a_picture_that_may_not_be_read_is_named() -> None:
 
 def test_a_code_must_have_room_for_what_it_will_hold(tmp_path: Path) -> None:
     """A signed token is longer, so the same box may be large enough for one renderer and not for another."""
-    (tmp_path / "own.toml").write_text(GOOD.replace("side = 40", "side = 17"), encoding="utf-8")
+    (tmp_path / "own.toml").write_text(GOOD, encoding="utf-8")
+    (tmp_path / "small.toml").write_text(GOOD.replace("side = 40", "side = 17"), encoding="utf-8")
     TicketPdf(layouts=tmp_path, layout="own").warm_up()
-    signing = TicketPdf(layouts=tmp_path, layout="own", sign=lambda order, position: "S1" + "A" * 151)
-    with pytest.raises(ConfigurationError) as caught:
-        signing.warm_up()
-    assert caught.value.problems == (
-        "layout own.toml: box 2 (code): side of 17 mm is too small; the code needs 22.5 mm",
-    )
+    said = ("layout small.toml: box 2 (code): side of 17 mm is too small; the code needs 22.5 mm",)
+    for layouts, layout in ((tmp_path, "own"), (tmp_path / "small.toml", "a5")):
+        with pytest.raises(ConfigurationError) as caught:
+            TicketPdf(layouts=layouts, layout=layout, sign=lambda order, position: "S1" + "A" * 151).warm_up()
+        assert caught.value.problems == said
+
+
+def test_what_is_wrong_besides_the_layouts_is_told_with_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "changed_settings", lambda: ("another package has changed ReportLab",))
+    (tmp_path / "own.toml").write_text(GOOD.replace("size = 12", "size = 0"), encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=r"(?s)has changed ReportLab.*own\.toml: box 1 \(who\): size"):
+        TicketPdf(layouts=tmp_path, layout="own").warm_up()
 
 
 # -- on the page, and off the codes ------------------------------------------------
@@ -327,6 +335,13 @@ def test_what_is_drawn_over_a_code_is_refused(box: str) -> None:
 )
 def test_what_lies_beside_a_code_is_fine(box: str) -> None:
     assert told_of(box) == []
+
+
+def test_sums_that_are_not_exact_are_no_overlap() -> None:
+    """0.1 and 0.2 are a little more than 0.3."""
+    beside = GOOD.replace("x = 30", "x = 0.3")
+    assert 0.1 + 0.2 > 0.3
+    assert told_of(box_of("rect", x=0.1, y=50, w=0.2, h=10, color="ink"), beside) == []
 
 
 def test_a_box_that_goes_to_the_other_side_in_some_languages_must_not_lie_over_a_code_there() -> None:
