@@ -99,10 +99,15 @@ class Checkup:
         self._client: Any = link.patient
         self._keys = keys
         self._mend = Script("mend")
+        self._set_aside = Script("set_aside")
 
-    def examine(self) -> Examination:
-        """Look at everything that can be wrong."""
-        wrong = self._wrong_types()
+    def examine(self, also: Mapping[str, str] | None = None) -> Examination:
+        """Look at everything that can be wrong.
+
+        Args:
+            also: further keys and the types that they must have: those that belong to an order book.
+        """
+        wrong = self._wrong_types({**self._shared, **(also or {})})
         streams = [(stream, key) for stream, key in zip(Stream, self._stream_keys, strict=True) if key not in wrong]
         groups = {stream: self._consumers(key) for stream, key in streams}
         with mapped_errors():
@@ -110,7 +115,7 @@ class Checkup:
         has_delayed = not {self._keys.delayed, self._keys.delayed_body} & wrong.keys()
         keys_of_calls = {self._keys.calls, self._keys.delayed}
         return Examination(
-            wrong_types=wrong,
+            wrong_types={**wrong, **self._wrong_types(dict.fromkeys(map(self._keys.worker, _names(groups)), "hash"))},
             groupless=tuple(stream for stream, rows in groups.items() if rows is None),
             consumers=tuple(self._with_records(groups)),
             delayed=self._delayed() if has_delayed else DelayedView(),
@@ -123,9 +128,11 @@ class Checkup:
     def _stream_keys(self) -> tuple[str, str]:
         return self._keys.stream, self._keys.critical
 
-    def _wrong_types(self) -> dict[str, tuple[str, str]]:
+    @property
+    def _shared(self) -> dict[str, str]:
+        """Return the keys that all of the namespace share, and what each must be."""
         keys = self._keys
-        expected = {
+        return {
             keys.stream: "stream",
             keys.critical: "stream",
             keys.dead: "stream",
@@ -136,6 +143,8 @@ class Checkup:
             keys.calls: "zset",
             keys.calls_states: "hash",
         }
+
+    def _wrong_types(self, expected: Mapping[str, str]) -> dict[str, tuple[str, str]]:
         with mapped_errors(), self._client.pipeline(transaction=False) as pipe:
             for key in expected:
                 pipe.type(key)
@@ -151,8 +160,7 @@ class Checkup:
         return None if rows is None else list(rows)
 
     def _with_records(self, groups: Mapping[Stream, list[Any] | None]) -> Iterator[ConsumerView]:
-        names = {row["name"].decode("utf-8", "replace") for rows in groups.values() for row in rows or ()}
-        records = self._records(sorted(name for name in names if is_worker_name(name)))
+        records = self._records(_names(groups))
         for stream, rows in groups.items():
             for row in rows or ():
                 name = row["name"].decode("utf-8", "replace")
@@ -171,7 +179,7 @@ class Checkup:
                 pipe.hgetall(self._keys.worker(name))
             (seconds, microseconds), *found = pipe.execute(raise_on_error=False)
         now_ms = seconds * 1000 + microseconds // 1000
-        pairs = ((name, or_none(record)) for name, record in zip(names, found, strict=True))
+        pairs = ((name, row_or_none(record)) for name, record in zip(names, found, strict=True))
         return {name: worker_of(name, record, now_ms=now_ms) for name, record in pairs if record}
 
     # -- delayed jobs -------------------------------------------------------------------
@@ -296,16 +304,18 @@ class Checkup:
         args = [seconds * 1000 + LATEST_MS, *(_bytes(member) for member in members)]
         return int(self._mend(self._client, [self._keys.delayed, self._keys.delayed_body], args))
 
-    def set_aside(self, key: str) -> str:
+    def set_aside(self, key: str, must_be: str) -> str | None:
         """Give a key of the wrong type another name and return it; what is in it is kept.
 
-        **Durability**: renamed when it returns. The new name is outside of everything that we read.
+        Returns:
+            None where the key is of the type *must_be* by now, or gone: then nothing was done.
+
+        **Durability**: renamed when it returns; safe to repeat. The new name is outside of everything that we read.
         """
         with mapped_errors():
             seconds, microseconds = self._client.time()
-            name = f"{key}:misplaced:{seconds}{microseconds:06}"
-            self._client.rename(key, name)
-        return name
+        name = f"{key}:misplaced:{seconds}{microseconds:06}"
+        return name if self._set_aside(self._client, [key, name], [must_be]) else None
 
 
 _CALL_FIELDS = (".state", ".flow", ".due", ".queued", ".parked", ".why")
@@ -314,6 +324,12 @@ _CALL_FIELDS = (".state", ".flow", ".due", ".queued", ".parked", ".why")
 def timer_of(call_id: str) -> str:
     """Return the member of a call's timer among the delayed jobs, as the scripts name it."""
     return f"flow:{call_id}"
+
+
+def _names(groups: Mapping[Stream, list[Any] | None]) -> list[str]:
+    """Return the names of the consumers that may be workers."""
+    names = {row["name"].decode("utf-8", "replace") for rows in groups.values() for row in rows or ()}
+    return sorted(name for name in names if is_worker_name(name))
 
 
 def _shown(member: bytes) -> str:

@@ -64,6 +64,11 @@ def _of_response(error: redis.exceptions.ResponseError) -> BrokerError:
     return BrokerError(text)
 
 
+def is_wrong_type(error: BrokerError) -> bool:
+    """Return whether a key of ours holds something else than it must: another program writes under our names."""
+    return str(error).startswith("WRONGTYPE")
+
+
 _WEATHER_CLASSES = (
     redis.exceptions.OutOfMemoryError,
     redis.exceptions.ReadOnlyError,

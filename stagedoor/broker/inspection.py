@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from stagedoor.broker.connection import Link, Script, mapped_errors, sound_reply
+from stagedoor.broker.connection import Link, Script, is_wrong_type, mapped_errors, sound_reply
 from stagedoor.core.call import CallState
 from stagedoor.core.codec import pair_up, unpack
 from stagedoor.core.keys import GROUP, POOL, Keys, is_worker_name
@@ -209,7 +209,7 @@ class Inspection:
                 pipe.hgetall(self._keys.worker(name))
             time, *records = pipe.execute(raise_on_error=False)
         now_ms = milliseconds(time)
-        found = ((name, or_none(record)) for name, record in zip(names, records, strict=True))
+        found = ((name, row_or_none(record)) for name, record in zip(names, records, strict=True))
         return tuple(worker_of(name, record, now_ms=now_ms) for name, record in found if record)
 
 
@@ -384,6 +384,6 @@ def row_or_none(answer: Any) -> Any:
     try:
         return or_none(answer)
     except BrokerError as error:
-        if str(error).startswith("WRONGTYPE"):
+        if is_wrong_type(error):
             return None
         raise

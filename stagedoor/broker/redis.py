@@ -11,7 +11,7 @@ from typing import Any, cast
 import attrs
 
 from stagedoor.broker.bodies import call_of, dead_letter, delayed_body, fields_to_move
-from stagedoor.broker.connection import BlockedRead, Link, Script, mapped_errors, sound_reply
+from stagedoor.broker.connection import BlockedRead, Link, Script, is_wrong_type, mapped_errors, sound_reply
 from stagedoor.broker.deliveries import (
     Answer,
     Answers,
@@ -132,8 +132,13 @@ class RedisDeliveries:
                 return word == b"ok"
 
     def _buried_incarnation(self, name: str) -> str:
-        with mapped_errors():
-            raw = cast("dict[bytes, bytes]", self._link.quick.hgetall(self._keys.worker(name)))
+        try:
+            with mapped_errors():
+                raw = cast("dict[bytes, bytes]", self._link.quick.hgetall(self._keys.worker(name)))
+        except BrokerError as error:
+            if is_wrong_type(error):
+                return ""
+            raise
         record = {key.decode("utf-8", "replace"): value.decode("utf-8", "replace") for key, value in raw.items()}
         return record.get("incarnation", "") if record and self._is_process_dead(record) else ""
 
@@ -404,7 +409,7 @@ class RedisPublishing:
 def _claimed(number: int, entry_id: bytes, deliveries: int, crash_log: bytes, flat: Sequence[bytes]) -> Claimed:
     stream = _STREAMS[number]
     text = entry_id.decode()
-    log = tuple(crash_log.decode("utf-8", "replace").splitlines()) if crash_log else ()
+    log = tuple(line for line in crash_log.decode("utf-8", "replace").split("\n") if line)
     return Claimed(Entry(stream, text, pair_up(flat)), Tenure(stream, text, deliveries), log)
 
 

@@ -1,7 +1,7 @@
 """The doctor at work: looks everywhere, shows findings, and mends what can be mended."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -31,12 +31,13 @@ from stagedoor.cli.findings import (
 from stagedoor.cli.output import hanging, print_json, show
 from stagedoor.cli.plugins import load_plugins
 from stagedoor.cli.text import counted, printable
-from stagedoor.core.keys import Keys
+from stagedoor.core.keys import ROWS_PER_BITMAP, Keys
 from stagedoor.errors import BrokerError, BrokerUnavailable, ConfigurationError, OrderError
 from stagedoor.settings import Settings
 
 _MARKS = {"good": ("✓", "green"), "note": ("·", "dim"), "wrong": ("✗", "red")}
 _MEND_CHUNK = 500
+_MOST_BITMAPS = 1000
 
 
 def run(settings: Settings, *, gil_culprits: Sequence[str], is_fixing: bool, as_json: bool) -> int:
@@ -90,7 +91,7 @@ class _Room:
         found: list[Finding] = []
         try:
             found += self._server()
-            examination = Checkup(self.link, self.keys).examine()
+            examination = Checkup(self.link, self.keys).examine(self._keys_of_book())
             overview = self._overview()
             found += of_examination(examination, overview, self.settings)
             if overview is not None:
@@ -99,6 +100,19 @@ class _Room:
             where = masked(self.settings.redis_url)
             found += of_server([f"Redis cannot be asked at {where}: {error}"], [])
         return [*found, *self._book(overview)]
+
+    def _keys_of_book(self) -> Mapping[str, str]:
+        """Return the keys by which rows that wait are published, and what each must be."""
+        if self.books is None:
+            return {}
+        outbox = self.books.orders.outbox
+        try:
+            waiting = outbox.waiting_ids()
+        except OrderError:
+            return {}  # a finding of its own
+        rows = range(waiting[0], waiting[1] + 1, ROWS_PER_BITMAP) if waiting else ()
+        bitmaps = {self.keys.published_rows(outbox.book_id(), row) for row in (*rows[:_MOST_BITMAPS], *(waiting or ()))}
+        return {self.keys.published(outbox.book_id()): "hash", **dict.fromkeys(sorted(bitmaps), "string")}
 
     def _server(self) -> list[Finding]:
         try:
@@ -156,8 +170,9 @@ class _Room:
     def _cure(self, cure: Cure) -> Iterator[str]:
         match cure.verb:
             case "set_aside":
-                for key in cure.items:
-                    yield f"{key} is now {Checkup(self.link, self.keys).set_aside(key)}"
+                key, must_be = cure.items
+                name = Checkup(self.link, self.keys).set_aside(key, must_be)
+                yield f"{key} is now {name}" if name else f"{key} is in order by now"
             case "make_groups":
                 self._deliveries().ensure_groups()
                 yield "the consumer groups are there"

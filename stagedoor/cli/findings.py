@@ -90,7 +90,7 @@ def _types(seen: Examination) -> Iterator[Finding]:
             seen=f"{key} is a {found} and must be a {expected}",
             means="another program writes under our names; whatever needs this key waits",
             fix=f"rename it to {key}:misplaced:…, so that nothing in it is lost",
-            cure=Cure(verb="set_aside", items=(key,)),
+            cure=Cure(verb="set_aside", items=(key, expected)),
         )
 
 

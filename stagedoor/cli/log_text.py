@@ -169,6 +169,11 @@ def _broker_down(fields: Fields) -> str:
     where = f" at {fields.pop('url')}" if "url" in fields else ""
     fields.pop("call", None)
     error = printable(str(fields.pop("error", "")))
+    if "WRONGTYPE" in error:
+        return (
+            f"Redis{where} holds something else under a name of ours ({error}). python -m stagedoor doctor names it; "
+            "we try again, nothing is lost"
+        )
     return (
         f"Redis cannot be used{where} ({error}). Start it, or set STAGEDOOR_REDIS_URL; "
         "we wait and go on when it is back, nothing is lost"

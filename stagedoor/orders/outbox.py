@@ -340,6 +340,13 @@ class Outbox:
         age_s = None if oldest is None else max(0.0, self._clock() - oldest)
         return Backlog(waiting=int(waiting), parked=total - int(waiting), oldest_age_s=age_s)
 
+    def waiting_ids(self) -> tuple[int, int] | None:
+        """Return the lowest and the highest id of the rows that have not been published, None where all have."""
+        ids = sa.select(sa.func.min(outbox.c.id), sa.func.max(outbox.c.id)).where(outbox.c.published_at.is_(None))
+        with self._database.read() as connection:
+            lowest, highest = connection.execute(ids).one()
+        return None if lowest is None else (lowest, highest)
+
     def prune(self, older_than_s: float) -> int:
         """Remove rows that were published longer ago than this, and return how many.
 

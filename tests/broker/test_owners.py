@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from stagedoor.broker.deliveries import Deliveries, Pulse, ReadReply, Swept, Trimmed
-from stagedoor.core.keys import POOL
+from stagedoor.core.keys import GROUP, POOL
 from stagedoor.core.tenure import Stream
 from stagedoor.errors import BrokerError, BrokerUnavailable, ConfigurationError, GroupMissing, NameTaken
 from stagedoor.testing import FakeDeliveries
@@ -628,3 +628,49 @@ def test_where_the_dead_letters_are_no_stream_a_bodiless_entry_stays_and_the_oth
     broker.heal_dead()
     broker.worker("last").reclaim()
     assert [letter["entry_id"] for letter in broker.state().dead] == [lost.encode()]
+
+
+# -- something else under the name of a record -----------------------------------------------------
+
+
+def test_a_worker_whose_record_is_none_is_swept_as_one_that_vanished(real: RedisHarness) -> None:
+    """And nobody else's entries wait for it."""
+    spoilt = [real.add(job()), real.add(job())]
+    real.worker("w-1").read(1)
+    real.worker("w-2").read(1)
+    real.client.delete(real.keys.worker("w-1"))
+    real.client.set(real.keys.worker("w-1"), "not ours")
+    real.lapse("w-2")
+    other = real.worker("w-3")
+    assert {name: moved for name, moved, _ in other.sweep().workers} == {"w-1": 1, "w-2": 1}
+    assert sorted(claimed.entry.entry_id for claimed in other.read(2).claimed) == spoilt
+    assert real.client.get(real.keys.worker("w-1")) == b"not ours"
+
+
+def test_a_name_with_something_else_for_its_record_can_be_taken(real: RedisHarness) -> None:
+    real.client.lpush(real.keys.worker("w"), "not ours")
+    assert real.worker("w").name == "w"
+    assert real.client.type(real.keys.worker("w")) == b"hash"
+
+
+def test_a_beat_makes_a_record_anew_whatever_is_there(real: RedisHarness) -> None:
+    worker = real.worker("w")
+    real.client.delete(real.keys.worker("w"))
+    real.client.set(real.keys.worker("w"), "not ours")
+    worker.beat(Pulse(slots=8))
+    entry_id = real.add(job())
+    assert [claimed.entry.entry_id for claimed in worker.read(1).claimed] == [entry_id]
+
+
+@pytest.mark.parametrize("separator", ["\n", "\r", "\u2028", "\x85", "\x0b"])
+def test_a_name_of_many_lines_is_one_line_of_a_crash_log(real: RedisHarness, separator: str) -> None:
+    """Each line is a process that vanished: a foreign consumer's name could make a healthy job poison."""
+    entry_id = real.add(job())
+    worker = real.worker("w")
+    name = separator.join(["x"] * 6)
+    real.client.xreadgroup(GROUP, name, {real.keys.stream: ">"}, count=1)
+    real.worker("v").sweep()
+    worker.sweep()
+    [claimed] = worker.read(1).claimed
+    assert claimed.entry.entry_id == entry_id
+    assert len(claimed.crash_log) == 1

@@ -32,7 +32,7 @@ NEW_WORK = {"publish", "requeue", "start_call"}
 ALLOWED = frozenset(
     (
         *("DEL", "GET", "GETBIT", "HDEL", "HEXISTS", "HGET", "HGETALL", "HINCRBY", "HMGET", "HSET", "HSETNX"),
-        *("HSTRLEN", "PEXPIRE", "PTTL", "SET", "SETBIT", "TIME"),
+        *("HSTRLEN", "PEXPIRE", "PTTL", "RENAMENX", "SET", "SETBIT", "TIME", "TYPE"),
         *("XACK", "XADD", "XCLAIM", "XDEL", "XGROUP", "XINFO", "XLEN", "XPENDING", "XRANGE", "XREADGROUP"),
         *("XREVRANGE", "ZADD", "ZRANGE", "ZRANGEBYSCORE", "ZREM", "ZSCORE"),
     )
@@ -108,7 +108,7 @@ def test_an_included_file_says_who_includes_it_and_is_included(name: str) -> Non
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_every_key_has_a_type_and_a_pattern(name: str) -> None:
     for key in header_of(name).keys:
-        assert re.match(r"(stream|hash|zset|string|bitmap) +<ns>", key), key
+        assert re.match(r"(stream|hash|zset|string|bitmap|any) +<ns>", key), key
 
 
 # -- what no script may do ------------------------------------------------------------------
@@ -238,6 +238,7 @@ def _look_after(real: RedisHarness) -> None:
     _lose_unread(real)
     Losses(real.link, real.keys).note()
     Checkup(real.link, real.keys).mend(["1:1-1"])
+    Checkup(real.link, real.keys).set_aside(real.keys.trimmed, "hash")
 
 
 def _lose_unread(real: RedisHarness) -> None:

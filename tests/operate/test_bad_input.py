@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from stagedoor.core.keys import GROUP
 from tests.broker.harness import RedisHarness, job
 from tests.operate.conftest import Run
 from tests.support.redis_server import RedisServer
@@ -274,3 +275,21 @@ def test_what_needs_a_key_of_the_wrong_type_waits_and_all_else_goes_on(
     assert worker.stop() == 0
     settled = [json.loads(line) for line in worker.lines if "delivery_settled" in line]
     assert {line["entry_id"] for line in settled} >= set(waiting), "nothing is lost"
+
+
+def test_something_else_for_a_record_stops_neither_its_worker_nor_those_who_sweep(
+    real: RedisHarness, start: Callable[..., Worker]
+) -> None:
+    stranded = real.add(job("fine"))
+    real.client.xreadgroup(GROUP, "gone", {real.keys.stream: ">"}, count=1)
+    real.client.set(real.keys.worker("gone"), "not ours")
+    worker = start("json", name="w")
+    until(lambda: stranded not in pending(real), f"it is swept: {worker.said}")
+    real.client.delete(real.keys.worker("w"))
+    real.client.set(real.keys.worker("w"), "not ours")
+    for _ in range(20):
+        real.add(job("fine"))
+    until(lambda: not real.length(), f"it works on: {worker.said}")
+    until(lambda: real.client.type(real.keys.worker("w")) == b"hash", "its record is there again")
+    assert not any('"level": "error"' in line for line in worker.lines)
+    assert worker.stop() == 0

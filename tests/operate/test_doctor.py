@@ -12,6 +12,7 @@ from stagedoor.cli import doctor_view
 from stagedoor.cli.findings import Cure, of_invariant, of_leftovers, of_overview, of_server
 from stagedoor.cli.plugins import Plugins
 from stagedoor.core.codec import pack
+from stagedoor.core.keys import GROUP
 from stagedoor.core.outcome import RetryLater
 from stagedoor.errors import ConfigurationError
 from stagedoor.orders import Finding as OrderFinding
@@ -92,6 +93,45 @@ def test_keys_of_the_wrong_type_are_renamed_and_their_content_kept(real: RedisHa
     assert real.client.exists(real.keys.delayed, real.keys.stream) == 0
     [kept] = real.client.keys(f"{real.keys.delayed}:misplaced:*")
     assert real.client.get(kept) == b"precious"
+
+
+def test_what_is_in_order_by_now_is_not_set_aside(real: RedisHarness) -> None:
+    """Between looking and mending somebody may have put the key right, and work into it."""
+    real.client.set(real.keys.stream, "not ours")
+    checkup = Checkup(real.link, real.keys)
+    [(key, (_, must_be))] = checkup.examine().wrong_types.items()
+    real.client.delete(key)
+    entry_id = real.add(job())
+    assert checkup.set_aside(key, must_be) is None
+    assert real.client.xlen(real.keys.stream) == 1
+    assert [claimed.entry.entry_id for claimed in real.worker().read(1).claimed] == [entry_id]
+    real.client.delete(key)
+    assert checkup.set_aside(key, must_be) is None, "and what is gone is no trouble either"
+
+
+def test_records_and_the_keys_of_publishing_are_looked_at_too(
+    real: RedisHarness, book: OrderBook, command: Run
+) -> None:
+    """A relay that cannot publish waits, and says that the doctor names the key: so it must."""
+    book.place(line())
+    real.worker("w")
+    real.add(job())
+    real.client.xreadgroup(GROUP, "gone", {real.keys.stream: ">"}, count=1)
+    rows = book.outbox.waiting_ids()
+    assert rows is not None
+    spoilt = [
+        real.keys.worker("gone"),
+        real.keys.published(book.outbox.book_id()),
+        real.keys.published_rows(book.outbox.book_id(), rows[0]),
+    ]
+    for key in spoilt:
+        real.client.lpush(key, "not ours")
+    seen = [said for about, said in wrong(command("doctor", "--json")) if about == "keys"]
+    assert all(any(said.startswith(f"{key} is a list") for said in seen) for key in spoilt)
+    command("doctor", "--fix")
+    assert not real.client.exists(*spoilt)
+    assert len(real.client.keys(f"{real.keys.namespace}*:misplaced:*")) == len(spoilt)
+    publish_all(book)
 
 
 def test_a_missing_group_is_made_from_the_first_entry_on(real: RedisHarness, command: Run) -> None:

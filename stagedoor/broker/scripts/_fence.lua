@@ -1,12 +1,19 @@
 -- Included by the scripts that write about entries: who may write.
 
 -- Returns nil when the record carries this incarnation, else why not:
--- 'absent' (the record is gone: flushed or expired) or 'taken' (another process has the name).
+-- 'absent' (the record is gone: flushed, expired, or something else is there) or 'taken' (another process has the name).
 local function refused(record, incarnation)
-  local seen = redis.call('HGET', record, 'incarnation')
+  local seen = redis.pcall('HGET', record, 'incarnation')
   if seen == incarnation then return nil end
-  if not seen then return 'absent' end
+  if not seen or type(seen) == 'table' then return 'absent' end
   return 'taken'
+end
+
+-- Returns incarnation, beat and stopping of a record; nothing where there is none, or something that is no record.
+local function record_of(key)
+  local found = redis.pcall('HMGET', key, 'incarnation', 'beat', 'stopping')
+  if found.err then return {} end
+  return found
 end
 
 -- Whether the pending list shows this consumer with this delivery count.

@@ -11,12 +11,12 @@ local function bury_trimmed(stream, group, number, id, consumer, dead, maxlen)
   return true
 end
 
--- Adds one line to the crash log of an entry, once per incarnation; kept for 7 days.
+-- Adds one line to the crash log of an entry, once per incarnation; kept for 7 days. A name is one line, whoever chose it.
 local function blame(crashes, number, id, incarnation, line)
   local field = number .. ':' .. id
   local log = redis.call('HGET', crashes, field) or ''
   if string.find(log, incarnation, 1, true) then return end
-  redis.call('HSET', crashes, field, log .. line .. '\n')
+  redis.call('HSET', crashes, field, log .. string.gsub(line, '%c', '?') .. '\n')
   redis.call('PEXPIRE', crashes, 604800000)
 end
 

@@ -22,7 +22,7 @@
 -- include: _fence.lua
 -- include: _pool.lua
 local group, consumer, most = ARGV[1], ARGV[2], tonumber(ARGV[6])
-local old = redis.call('HMGET', KEYS[3], 'incarnation', 'beat', 'stopping')
+local old = record_of(KEYS[3])
 local now = now_ms()
 local beats = math.abs(now - (tonumber(old[2]) or 0)) <= tonumber(ARGV[4])
 if old[1] and beats and old[1] ~= ARGV[3] and old[1] ~= ARGV[5] then return {'live'} end

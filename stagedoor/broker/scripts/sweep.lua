@@ -33,7 +33,7 @@ for number = 1, 2 do
       names[#names + 1] = name
     end
     if named[name] and name ~= '~pool' then
-      local record = redis.call('HMGET', named[name], 'incarnation', 'beat', 'stopping')
+      local record = record_of(named[name])
       local lapsed = not record[1] or not (math.abs(now - (tonumber(record[2]) or 0)) <= ttl)
       if lapsed and pending > 0 then
         local who = record[1] or 'unknown'
