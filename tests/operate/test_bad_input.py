@@ -281,6 +281,7 @@ def test_something_else_for_a_record_stops_neither_its_worker_nor_those_who_swee
     real: RedisHarness, start: Callable[..., Worker]
 ) -> None:
     stranded = real.add(job("fine"))
+    real.client.xgroup_create(real.keys.stream, GROUP, "0")
     real.client.xreadgroup(GROUP, "gone", {real.keys.stream: ">"}, count=1)
     real.client.set(real.keys.worker("gone"), "not ours")
     worker = start("json", name="w")

@@ -9,11 +9,9 @@ local function refused(record, incarnation)
   return 'taken'
 end
 
--- Returns incarnation, beat and stopping of a record; nothing where there is none, or something that is no record.
+-- Returns incarnation, beat and stopping of a record; none of them where there is none, or something that is no record.
 local function record_of(key)
-  local found = redis.pcall('HMGET', key, 'incarnation', 'beat', 'stopping')
-  if found.err then return {} end
-  return found
+  return redis.pcall('HMGET', key, 'incarnation', 'beat', 'stopping')
 end
 
 -- Whether the pending list shows this consumer with this delivery count.
