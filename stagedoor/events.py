@@ -166,7 +166,8 @@ class DeliverySettled(Event):
 class TenureLost(Event):
     """A write about an entry was refused, or a renewal was: somebody else owns it now.
 
-    Where *at* is ``settle`` this is the one line of that delivery, and joins the request that queued it.
+    *at* is ``settle``, ``check`` (of a handler), ``pass`` (a write of a flow's call) or ``renew``. All but the last
+    are the one line of that delivery, and join the request that queued it.
     """
 
     level: ClassVar[str] = "warning"

@@ -38,7 +38,7 @@ REMEMBER_S = 5.0
 _OUTCOMES = frozenset(outcome.word for outcome in get_args(Outcome))
 _PASS_ENDINGS = frozenset((*(state.value for state in CallState), "lost"))
 _ATTEMPTS = ("done", "retry", "failed")
-_FENCED_AT = frozenset(("settle", "renew", "check"))
+_FENCED_AT = frozenset(("settle", "renew", "check", "pass"))
 _RUN_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 _QUEUE_BUCKETS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0, 7200.0)
 

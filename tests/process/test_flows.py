@@ -113,6 +113,7 @@ def test_a_worker_frozen_in_a_step_until_another_has_finished_changes_nothing(th
         wait_done(calls, "c")
         before = shown(calls, "c")
     wait_until(lambda: any(run["worker"] == "a" for run in theatre.runs("let go")))
+    assert first.wait("tenure_lost")["at"] in {"pass", "renew"}
     first.send(signal.SIGTERM)
     assert first.wait_exit() == 0
     after = shown(calls, "c")

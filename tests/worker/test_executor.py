@@ -12,7 +12,7 @@ import trio
 from stagedoor.broker import Pulse
 from stagedoor.broker.redis import DeliverySettings
 from stagedoor.core.keys import POOL
-from stagedoor.core.outcome import Settled
+from stagedoor.core.outcome import Release, Settled
 from stagedoor.core.tenure import Stream
 from stagedoor.errors import LeaseLost, Permanent, Retry
 from stagedoor.events import (
@@ -374,6 +374,17 @@ async def test_a_handler_that_stops_because_its_tenure_has_lapsed_writes_nothing
         assert (lost.entry_id, lost.at) == (entry_id, "check")
         await eventually(lambda: len(shop.register) == 0)
         assert (shop.recorder.of(DeliverySettled), shop.recorder.of(EntriesReturned)) == ([], [])
+
+
+async def test_a_flow_whose_write_was_refused_is_told_once_and_joins_its_request(broker: FakeBroker) -> None:
+    """A flow's handler says so with `Release`: it is the first to know, before any renewal."""
+
+    async with open_shop(spec(lambda job, held: Release()), broker=broker) as shop:
+        (entry_id,) = shop.add_and_claim("work")
+        lost = await shop.recorder.wait(TenureLost)
+        assert (lost.entry_id, lost.at, lost.kind, lost.order_id) == (entry_id, "pass", "work", 1)
+        await eventually(lambda: len(shop.register) == 0)
+        assert (shop.recorder.of(DeliverySettled), len(shop.recorder.of(TenureLost))) == ([], 1)
 
 
 async def test_a_handler_that_stops_because_nobody_has_heard_of_us_gives_the_entry_back_where_it_is_still_ours() -> (
