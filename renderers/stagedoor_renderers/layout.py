@@ -26,6 +26,9 @@ _KEYS = ("page", "colors", "box")
 _COLORS: Mapping[str, str] = {"ink": "#000000", "muted": "#555555", "white": "#ffffff"}
 """Those that every layout has, also one that gives them no value."""
 
+type Finder = Callable[[str], tuple[str, bytes]]
+"""Returns file name and content of the picture of a name, or raises `FileNotFoundError`."""
+
 type _Problem = tuple[int, str]
 """The number of a box, or nought for the rest of the file, and what is wrong with it."""
 
@@ -34,22 +37,14 @@ def _no_image(name: str) -> tuple[str, bytes]:
     raise FileNotFoundError(name)
 
 
-def read_layout(
-    text: str,
-    *,
-    name: str,
-    file: str,
-    image: Callable[[str], tuple[str, bytes]] = _no_image,
-    code: str = probe.TOKEN,
-) -> Layout:
+def read_layout(text: str, *, name: str, file: str, image: Finder = _no_image, code: str = probe.TOKEN) -> Layout:
     """Return the layout in *text*, the content of a TOML file, or of a JSON file of the same shape.
 
     Args:
         text: the file's content.
         name: what the layout is called.
         file: its name, for messages; one that ends in ``.json`` holds JSON.
-        image: returns file name and content of the picture of a name, or raises
-            `FileNotFoundError`.
+        image: finds the pictures that it names.
         code: what a QR code will hold, or something as long.
 
     Raises:
@@ -184,9 +179,7 @@ def _colors_of(box: Box) -> Iterator[tuple[str, str]]:
         yield from ((f"item {number}: color", item.color) for number, item in enumerate(box.items, start=1))
 
 
-def _images(
-    boxes: Sequence[Numbered], find: Callable[[str], tuple[str, bytes]]
-) -> tuple[Mapping[str, Image], list[_Problem]]:
+def _images(boxes: Sequence[Numbered], find: Finder) -> tuple[Mapping[str, Image], list[_Problem]]:
     """Load every picture once, as large as the largest box that shows it."""
     images: dict[str, Image] = {}
     problems: list[_Problem] = []

@@ -16,7 +16,7 @@ _ROUNDING_MM = 0.01
 
 _MM_PER_POINT = 25.4 / 72
 
-Numbered = tuple[int, Box]
+type Numbered = tuple[int, Box]
 """A box with its number in the file."""
 
 

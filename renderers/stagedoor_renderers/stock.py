@@ -22,7 +22,7 @@ from stagedoor_renderers.fields import event_content
 from stagedoor_renderers.kit import text
 from stagedoor_renderers.kit.desk import Typesetter
 from stagedoor_renderers.kit.faces import Faces, load_faces
-from stagedoor_renderers.layout import read_layout
+from stagedoor_renderers.layout import Finder, read_layout
 from stagedoor_renderers.values import Language, Values, load_values
 
 _LIBRARIES = ("arabic-reshaper", "babel", "pillow", "python-bidi", "reportlab", "segno", "tzdata")
@@ -156,7 +156,7 @@ def _text_of(folder: Traversable, file: str) -> str:
         raise ConfigurationError(f"layout {file} cannot be read: {error}") from error
 
 
-def _finder(folder: Traversable) -> Callable[[str], tuple[str, bytes]]:
+def _finder(folder: Traversable) -> Finder:
     def find(name: str) -> tuple[str, bytes]:
         for ending in _IMAGE_ENDINGS:
             file = folder / f"{name}{ending}"
