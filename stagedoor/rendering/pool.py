@@ -18,6 +18,7 @@ import trio
 from stagedoor.errors import InvalidRequest, JobTimeout, LeaseLost, RendererBroken
 from stagedoor.rendering.api import Check, Rendered, Renderer, RenderRequest
 from stagedoor.rendering.key import content_key
+from stagedoor.rendering.pdf import pdf_problem
 from stagedoor.rendering.registry import Registry
 
 DEFAULT_SLOTS = 8
@@ -174,10 +175,4 @@ def _content_problem(renderer: Renderer, content: object) -> str | None:
         return f"returned {type(content).__name__}, not bytes"
     if not content:
         return "returned no bytes at all"
-    if renderer.content_type != "application/pdf":
-        return None
-    if not content.startswith(b"%PDF-"):
-        return "promised a PDF and returned something that does not start with %PDF-"
-    if not content[-32:].rstrip().endswith(b"%%EOF"):
-        return "promised a PDF and returned something that does not end with %%EOF"
-    return None
+    return pdf_problem(content) if renderer.content_type == "application/pdf" else None
