@@ -22,10 +22,14 @@ from stagedoor.cli.text import printable
 from stagedoor.core.flow import FlowSpec, flow_of
 from stagedoor.core.handler import HandlerSpec, by_kind, spec_of
 from stagedoor.errors import ConfigurationError, RendererNotFound
+from stagedoor.rendering.candidates import advice_on, told
 from stagedoor.rendering.registry import Registry, load_renderers
 
 HANDLER_GROUP = "stagedoor.handlers"
 TICKETS = "pip install 'stagedoor[tickets]'"
+
+_LONGEST = 1000
+"""Characters of what a plugin says that is wrong with it."""
 
 _GIL_WARNING = re.compile(r"to load module '([^']+)'")
 _GIL_LOSS = "eight render threads do the work of one"
@@ -181,8 +185,10 @@ def _imported(source: _Source, problems: list[str]) -> Any:
     try:
         return source.load()
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin may fail in any way, and that is its own fault
-        said = printable(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
-        problems.append(f"{source.where} could not be imported: {said}; install what it needs, or take it out")
+        advice = "" if isinstance(error, ConfigurationError) else f"; {advice_on(error)}, or take it out"
+        problems += [
+            printable(said, _LONGEST) + advice for said in told(f"{source.where} could not be imported", error)
+        ]
         return None
 
 

@@ -26,13 +26,14 @@ class _Listing(SettingsCommand, click.Group):
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 @click.pass_context
-def command(ctx: click.Context, settings: Settings, *, as_json: bool) -> None:
-    """List them; exit code 2 when one cannot be loaded."""
+def command(ctx: click.Context, settings: Settings, *, as_json: bool) -> int:
+    """List them, each warmed up; exit code 1 when one does not come ready, 2 when one cannot be loaded."""
     if ctx.invoked_subcommand is not None:
-        return
+        ctx.obj = settings
+        return 0
     from stagedoor.cli import renderers_view  # noqa: PLC0415 - not for --help
 
-    renderers_view.print_renderers(settings.plugins, as_json=as_json)
+    return renderers_view.print_renderers(settings.plugins, as_json=as_json)
 
 
 @command.command("new")
@@ -44,8 +45,9 @@ def command(ctx: click.Context, settings: Settings, *, as_json: bool) -> None:
     metavar="FOLDER",
     help="Where the package's folder is made; here by default.",
 )
-def new(name: str, *, folder: Path) -> None:
+@click.pass_obj
+def new(settings: Settings, name: str, *, folder: Path) -> None:
     """Write an installable package for a renderer called NAME, with a test that passes."""
     from stagedoor.cli import renderers_view  # noqa: PLC0415 - not for --help
 
-    renderers_view.begin_renderer(name, folder)
+    renderers_view.begin_renderer(name, folder, settings.plugins)

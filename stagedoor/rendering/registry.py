@@ -5,20 +5,19 @@ and reported together with everything else that is wrong: an operator should
 have to start a worker once, not once per mistake.
 """
 
-import importlib
-import importlib.metadata
 import inspect
 import re
 import sys
 import sysconfig
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
 
 from stagedoor.errors import ConfigurationError, RendererNotFound
 from stagedoor.rendering.api import ENTRY_POINT_GROUP, Renderer
+from stagedoor.rendering.candidates import Candidate, from_entry_points, from_module, load_problems, told
 
 BUILT_IN_PACKAGE = "stagedoor-renderers"
 """What to install when there is nothing to draw with."""
@@ -36,27 +35,6 @@ _NOTE_GIL_ON = (
     "the GIL is on, though this Python can do without it: PYTHON_GIL, -X gil, or a module that was imported before "
     "any renderer turned it on; eight render threads do the work of one"
 )
-
-
-@attrs.frozen(kw_only=True)
-class Candidate:
-    """Something that says it is a renderer, not yet imported.
-
-    *source* is how a person finds it: an entry point or a module. *expected*
-    is the name it must answer to, None where any will do. *load* returns the
-    renderers and may fail in any way.
-    """
-
-    source: str
-    distribution: str
-    distribution_version: str
-    load: Callable[[], Sequence[Any]]
-    expected: str | None = None
-
-    @property
-    def where(self) -> str:
-        """The words for it in a message."""
-        return f"{self.distribution} {self.distribution_version} ({self.source})".replace("  ", " ")
 
 
 @attrs.frozen(kw_only=True)
@@ -115,9 +93,7 @@ class Registry:
             ConfigurationError: a renderer failed to warm up, has no fingerprint, or
                 turned the GIL on; every such renderer is named.
         """
-        problems: list[str] = []
-        for item in self.list():
-            problems += _warm_up_one(item)
+        problems = [problem for item in self.list() for problem in warm_up_one(item)]
         if problems:
             raise ConfigurationError(problems)
 
@@ -134,11 +110,21 @@ def load_renderers(modules: Sequence[str] = (), *, allow_none: bool = False) -> 
         ConfigurationError: a plugin cannot be imported, breaks the contract, has
             the name of another, or turned the GIL on; or there is none.
     """
-    candidates = [*_from_entry_points(), *(_from_module(name) for name in modules)]
+    candidates = [*from_entry_points(), *(from_module(name) for name in modules)]
     registry = check_candidates(candidates)
     if not registry.installed and not allow_none:
         raise ConfigurationError(_none_installed(modules))
     return registry
+
+
+def names_in_use(modules: Sequence[str] = ()) -> frozenset[str]:
+    """Return the names that a new renderer cannot have: those of entry points, and of renderers of *modules*.
+
+    What cannot be loaded has no name and is left out; loading the renderers says what is wrong with it.
+    """
+    published = {candidate.expected for candidate in from_entry_points() if candidate.expected is not None}
+    found = (_load_one(from_module(name), gil=_gil_is_enabled)[0] for name in modules)
+    return frozenset(published | {item.name for items in found for item in items})
 
 
 def check_candidates(
@@ -176,58 +162,6 @@ def check_candidates(
     return Registry(installed=tuple(installed), notes=notes)
 
 
-# -- where candidates come from -----------------------------------------------
-
-
-def _from_entry_points() -> Iterator[Candidate]:
-    seen: set[tuple[str, str, str]] = set()
-    for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP):
-        name = point.dist.name if point.dist else "unknown distribution"
-        # A checkout on sys.path beside its own installation is found twice.
-        identity = (point.name, point.value, name)
-        if identity in seen:
-            continue
-        seen.add(identity)
-        yield Candidate(
-            source=f"entry point {point.name} = {point.value}",
-            distribution=name,
-            distribution_version=point.dist.version if point.dist else "",
-            load=lambda point=point: [_made(point.load())],  # type: ignore[misc] # mypy cannot type a default in a lambda
-            expected=point.name,
-        )
-
-
-def _from_module(name: str) -> Candidate:
-    distribution, version = _distribution_of(name)
-    return Candidate(
-        source=f"module {name}",
-        distribution=distribution,
-        distribution_version=version,
-        load=lambda: _renderers_of(importlib.import_module(name)),
-    )
-
-
-def _distribution_of(module: str) -> tuple[str, str]:
-    top = module.partition(".")[0]
-    for name in importlib.metadata.packages_distributions().get(top, ()):
-        return name, importlib.metadata.version(name)
-    return "no distribution", ""
-
-
-def _renderers_of(module: Any) -> list[Any]:
-    made = getattr(module, "renderers", None)
-    found = made() if callable(made) else getattr(module, "RENDERERS", None)
-    if found is None:
-        raise AttributeError(f"module {module.__name__} has neither a function renderers() nor a tuple RENDERERS")
-    return [_made(item) for item in found]
-
-
-def _made(value: Any) -> Any:
-    """Return the renderer that an entry point's value makes; an instance stands for itself."""
-    is_factory = isinstance(value, type) or not hasattr(value, "render")
-    return value() if is_factory and callable(value) else value
-
-
 # -- loading one --------------------------------------------------------------
 
 
@@ -241,7 +175,7 @@ def _load_one(candidate: Candidate, *, gil: Callable[[], bool]) -> tuple[list[In
         try:
             loaded = candidate.load()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin may fail in any way, and that is its own fault
-            return [], [_import_failed(candidate, error)]
+            return [], load_problems(candidate, error)
     if gil() and not was_enabled:
         return [], [_gil_turned_on(candidate.where, caught)]
     installed: list[Installed] = []
@@ -267,7 +201,8 @@ def _installed(renderer: Renderer, candidate: Candidate) -> Installed:
     )
 
 
-def _warm_up_one(item: Installed) -> list[str]:
+def warm_up_one(item: Installed) -> list[str]:
+    """Warm up one renderer in this thread, and return what is wrong with it."""
     where = f"renderer {item.name} of {item.distribution} {item.distribution_version}".rstrip()
     was_enabled = _gil_is_enabled()
     with warnings.catch_warnings(record=True) as caught:
@@ -276,7 +211,7 @@ def _warm_up_one(item: Installed) -> list[str]:
             item.renderer.warm_up()
             fingerprint: object = item.renderer.fingerprint()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - as in _load_one
-            return [f"{where} failed to warm up: {_described(error)}"]
+            return told(f"{where} failed to warm up", error)
     if _gil_is_enabled() and not was_enabled:
         return [_gil_turned_on(where, caught)]
     if not isinstance(fingerprint, str) or not fingerprint:
@@ -347,14 +282,6 @@ def _duplicates(installed: Sequence[Installed]) -> list[str]:
 
 
 # -- messages -----------------------------------------------------------------
-
-
-def _described(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-
-
-def _import_failed(candidate: Candidate, error: BaseException) -> str:
-    return f"{candidate.where} could not be loaded: {_described(error)}; install what it needs, or uninstall it"
 
 
 def _gil_turned_on(where: str, caught: Sequence[warnings.WarningMessage]) -> str:

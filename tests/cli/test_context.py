@@ -16,8 +16,9 @@ from stagedoor.core.job import Job
 from stagedoor.errors import LeaseLost, OrderNotFound, RendererNotFound
 from stagedoor.orders import OrderBook
 from stagedoor.rendering.api import Check, RenderRequest
+from stagedoor.rendering.candidates import Candidate
 from stagedoor.rendering.pool import RenderPool
-from stagedoor.rendering.registry import Candidate, check_candidates
+from stagedoor.rendering.registry import check_candidates
 from tests.support.orders import NACHTMUSIK
 
 JOB = Job(

@@ -1,11 +1,14 @@
 """The commands about the ticket engine: `preview`, `verify`, `renderers new`."""
 
+import importlib
+import importlib.metadata
 import json
 import sys
 from pathlib import Path
 
 import pytest
 
+from stagedoor.cli import renderers_view
 from stagedoor.cli.app import run
 from stagedoor.cli.preview_made import as_placed
 from stagedoor.orders import parse_line
@@ -132,6 +135,69 @@ def test_verifying_needs_a_key_that_can_be_read(signed: tuple[str, str], capsys:
     assert "not-there.pem cannot be read" in capsys.readouterr().err
 
 
+# -- renderers -------------------------------------------------------------------
+
+DRAWS = """
+import threading
+from stagedoor.errors import ConfigurationError
+class Drawer:
+    def __init__(self, name): self.name = name
+    version, content_type, suffix = "1", "text/plain", ".txt"
+    def fingerprint(self): return "f"
+    def warm_up(self): pass
+    def render(self, request, check): return b"x"
+class Broken(Drawer):
+    def warm_up(self): raise FileNotFoundError(2, "No such file", "Lato.\x1b[31mttf")
+class Unready(Drawer):
+    def warm_up(self): raise ConfigurationError(["layout a: too small", "layout b: no such colour"])
+class Stuck(Drawer):
+    def warm_up(self): threading.Event().wait()
+RENDERERS = (Drawer("works"), Broken("broken"), Unready("unready"), Stuck("stuck"))
+"""
+
+
+@pytest.fixture
+def drawers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A module with one renderer that works, and three that do not come ready."""
+    (tmp_path / "drawers.py").write_text(DRAWS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "drawers", raising=False)
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: ())
+    monkeypatch.setattr(renderers_view, "_PATIENCE_S", 2)
+    return "drawers"
+
+
+def test_each_renderer_is_warmed_up_and_what_is_wrong_is_said_of_it(
+    drawers: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["renderers", "--plugins", drawers]) == 1
+    out, err = capsys.readouterr()
+    assert [line.split()[0] for line in out.splitlines()] == ["name", "broken", "stuck", "unready", "works"]
+    failed = "of no distribution failed to warm up"
+    assert err.splitlines() == [
+        rf"stagedoor: renderer broken {failed}: FileNotFoundError: [Errno 2] No such file: 'Lato.\x1b[31mttf'",
+        "stagedoor: renderer stuck is still warming up after 2 s; given up",
+        f"stagedoor: renderer unready {failed}: layout a: too small",
+        f"stagedoor: renderer unready {failed}: layout b: no such colour",
+    ]
+
+
+def test_programs_are_told_what_is_wrong_with_each_renderer(drawers: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["renderers", "--json", "--plugins", drawers]) == 1
+    found = {item["name"]: item["problems"] for item in json.loads(capsys.readouterr().out)["renderers"]}
+    assert found["works"] == []
+    assert [len(found[name]) for name in ("broken", "unready", "stuck")] == [1, 2, 1]
+
+
+def test_renderers_that_come_ready_are_listed_without_a_word(
+    drawers: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = importlib.import_module(drawers)
+    monkeypatch.setattr(module, "RENDERERS", module.RENDERERS[:1])
+    assert run(["renderers", "--plugins", drawers]) == 0
+    assert capsys.readouterr().err == ""
+
+
 # -- renderers new -------------------------------------------------------------
 
 
@@ -143,6 +209,18 @@ def test_a_new_renderer_is_written_and_what_comes_next_is_said(
     assert (tmp_path / "house-ticket" / "pyproject.toml").is_file()
     assert run(["renderers", "new", "house-ticket", "--folder", str(tmp_path)]) == 2
     assert "is there already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["ticket-pdf", "works", "class"])
+def test_a_new_renderer_has_a_name_of_its_own(
+    name: str, drawers: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name == "ticket-pdf":
+        monkeypatch.undo()
+    words = ["renderers", *(["--plugins", drawers] if name == "works" else []), "new", name]
+    assert run([*words, "--folder", str(tmp_path)]) == 2
+    assert f"a renderer cannot be called '{name}': " in capsys.readouterr().err
+    assert not (tmp_path / name).exists()
 
 
 # -- without the engine --------------------------------------------------------

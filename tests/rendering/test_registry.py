@@ -15,7 +15,8 @@ import pytest
 from stagedoor.errors import ConfigurationError, RendererNotFound
 from stagedoor.rendering import registry as module
 from stagedoor.rendering.api import Check, RenderRequest
-from stagedoor.rendering.registry import Candidate, check_candidates, load_renderers
+from stagedoor.rendering.candidates import Candidate
+from stagedoor.rendering.registry import check_candidates, load_renderers, names_in_use
 
 
 class Plain:
@@ -88,6 +89,51 @@ def test_an_import_that_fails_names_the_distribution_and_the_reason() -> None:
     (problem,) = problems_of(lambda: check(candidate(load=load)))
     assert "some-plugin 1.2 (entry point plain = some_plugin:Plain) could not be loaded" in problem
     assert "ModuleNotFoundError: No module named 'weasyprint'" in problem
+
+
+@pytest.mark.parametrize(
+    "error, said",
+    [
+        (ModuleNotFoundError("No module named 'x'"), "; install what it needs, or uninstall it"),
+        (FileNotFoundError(2, "No such file", "shop.pem"), "; let it find and read the file that it needs, or un"),
+        (SyntaxError("invalid syntax"), "SyntaxError: invalid syntax; this is a fault in it: have it mended, or unin"),
+    ],
+)
+def test_what_to_do_about_a_plugin_that_cannot_be_loaded_fits_the_reason(error: Exception, said: str) -> None:
+    def load() -> list[Any]:
+        raise error
+
+    (problem,) = problems_of(lambda: check(candidate(load=load)))
+    assert said in problem
+
+
+def test_a_set_up_that_is_wrong_is_told_in_the_plugins_own_words() -> None:
+    """Such as a key that is not where it should be: nothing is to be installed, and nothing to be uninstalled."""
+
+    def load() -> list[Any]:
+        raise ConfigurationError(["shop.pem cannot be read", "door.pem cannot be read"])
+
+    where = "some-plugin 1.2 (entry point plain = some_plugin:Plain) could not be loaded"
+    problems = problems_of(lambda: check(candidate(load=load)))
+    assert problems == (f"{where}: shop.pem cannot be read", f"{where}: door.pem cannot be read")
+
+
+def test_what_a_plugin_says_is_told_within_bounds() -> None:
+    def load() -> list[Any]:
+        raise ConfigurationError([f"{number} " + "x" * 100_000 for number in range(10_000)])
+
+    problems = problems_of(lambda: check(candidate(load=load)))
+    assert len(problems) == 21
+    assert problems[-1].endswith("9980 more problems")
+    assert sum(map(len, problems)) < 30_000
+
+
+def test_a_module_that_cannot_be_loaded_is_taken_out_of_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    def renderers() -> list[Any]:
+        raise FileNotFoundError(2, "No such file", "shop.pem")
+
+    (problem,) = problems_of(lambda: load_renderers([plugin_module(monkeypatch, renderers=renderers)]))
+    assert problem.endswith("let it find and read the file that it needs, or take it out of the setting plugins")
 
 
 def test_a_plugin_that_exits_while_it_is_imported_does_not_end_the_worker() -> None:
@@ -241,6 +287,28 @@ def test_renderers_that_fail_to_warm_up_are_all_named() -> None:
     assert len(problems) == 2
     assert "renderer plain of some-plugin 1.2 failed to warm up" in problems[0]
     assert "lato/Lato-Regular.ttf" in problems[0]
+
+
+def test_all_that_is_wrong_with_a_set_up_is_told_when_it_fails_to_warm_up() -> None:
+    def fail() -> None:
+        raise ConfigurationError(["layout stalls.toml, box 2: no such colour", "layout stalls.toml, box 4: too small"])
+
+    plain = Plain()
+    plain.warm_up = fail  # type: ignore[method-assign] # it fails
+    where = "renderer plain of some-plugin 1.2 failed to warm up"
+    assert problems_of(check(candidate(plain)).warm_up) == (
+        f"{where}: layout stalls.toml, box 2: no such colour",
+        f"{where}: layout stalls.toml, box 4: too small",
+    )
+
+
+def test_names_are_in_use_that_are_published_or_that_a_module_brings(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Point:
+        name, value, dist = "published", "not_there:Plain", None
+
+    name = plugin_module(monkeypatch, RENDERERS=(Plain,))
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: (Point(),))
+    assert names_in_use([name, "not_there"]) == {"published", "plain"}
 
 
 @pytest.mark.skipif(not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="this Python always has a GIL")
