@@ -12,162 +12,42 @@ A plugin's own test needs three lines::
 Every check raises `AssertionError` with a sentence that says what was found.
 """
 
-import datetime as dt
 import hashlib
-import os
+import json
 import subprocess
 import sys
 import threading
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import attrs
-
 from stagedoor.errors import InvalidRequest, StagedoorError
-from stagedoor.order import Event, Order, Position, Seat, TaxLine
 from stagedoor.rendering.api import Renderer, RenderRequest
 from stagedoor.rendering.key import content_key
 from stagedoor.rendering.pool import RenderPool
-from stagedoor.rendering.registry import Candidate, Registry, check_candidates
+from stagedoor.testing.reading import Reading, Unreadable, read_back, squeezed
+from stagedoor.testing.renderer_samples import (
+    HOSTILE,
+    MARKUP,
+    NAMES,
+    PLAIN,
+    SHOWN,
+    far_too_much,
+    marked,
+    sample_order,
+    sample_requests,
+    saying,
+    with_holder,
+    with_words,
+)
+from stagedoor.testing.renderer_subject import Subject, draws_orders, elsewhere, no_check, requests_for
 
 __all__ = ["CHECKS", "Check", "Subject", "sample_order", "sample_requests"]
 
 THREADS = 8
 
-NAMES = (
-    "Zoë Šimková Řehoř",
-    "Nguyễn Thị Ánh",
-    "山田太郎",
-    "שלום עולם",
-    "مرحبا بالعالم",
-    "Ольга Їжакевич",
-    "Add-on 🎉 VIP",
-    "क्षत्रिय",
-    "",
-)
-"""Names that a renderer must take: it may replace what it cannot draw, it may not fail."""
-
-HOSTILE = (
-    "AT&T",
-    "<b>Anna",
-    "</para>",
-    "<img src='/etc/hostname'/>",
-    "<img src='http://169.254.169.254/'/>",
-    "&#99999999999;",
-    "A\tB\x07\x1b[31m\x00",
-    "A\u202egnp.exe",
-    "W" * 300,
-    "a" + "\u0301" * 300,
-    "{holder} %s $(id) `id`",
-    "\ud800",
-)
-"""Names that make careless renderers fail, open files, or draw something else."""
-
-
-@attrs.frozen
-class Subject:
-    """The renderer under test, as something that makes one; the class itself will do.
-
-    *make* must be importable by its name, for one check starts another process.
-    A renderer that draws single positions only, such as a pass or a picture, must
-    refuse a whole order with `InvalidRequest` and a message that begins with ``position``;
-    then it is asked for single positions alone.
-    """
-
-    make: Callable[[], Any]
-
-    def warmed(self) -> Renderer:
-        """Return a renderer that is ready to draw."""
-        renderer: Renderer = self.make()
-        renderer.warm_up()
-        return renderer
-
-    def registry(self) -> Registry:
-        """Return a registry of this renderer alone."""
-        return check_candidates(
-            [
-                Candidate(
-                    source="conformance suite",
-                    distribution=type(self.make()).__module__,
-                    distribution_version="",
-                    load=lambda: [self.make()],
-                )
-            ]
-        )
-
 
 Check = Callable[[Subject], None]
-
-
-def sample_order(holder: str = "Zoë Šimková", *, positions: int = 3) -> Order:
-    """Return an order that uses every field, with *holder* on each of its positions."""
-    made = tuple(
-        Position(
-            id=number,
-            holder=holder,
-            category="Stalls" if number % 2 else "Programme",
-            amount_minor=0 if number % 3 == 0 else 4500,
-            token=_token(f"{holder} {number}"),
-            version=1,
-            seat=Seat(zone="B", row="C", number=str(number)) if number % 2 else None,
-            addon_to=None if number % 2 else number - 1,
-        )
-        for number in range(1, positions + 1)
-    )
-    return Order(
-        order_id=4471,
-        version=2,
-        status="placed",
-        event=Event(
-            name="The Magic Flute",
-            sub_event="Main hall",
-            venue="Stadttheater, Bremen",
-            starts_at=dt.datetime(2026, 7, 1, 18, 0, tzinfo=dt.UTC),
-            doors_at=dt.datetime(2026, 7, 1, 17, 0, tzinfo=dt.UTC),
-            tz="Europe/Berlin",
-            terms="Latecomers are admitted after the first act.\nNo photographs.",
-        ),
-        locale="en-GB",
-        currency="EUR",
-        buyer="Zoë Šimková",
-        positions=made,
-        receipt_number="2026-4471",
-        taxes=(TaxLine(label="7 %", amount_minor=589),),
-    )
-
-
-def _token(seed: str) -> str:
-    """Return a token of the usual form, made from *seed*."""
-    digest = hashlib.sha256(seed.encode("utf-8", "surrogatepass")).digest()
-    return "".join("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"[byte % 32] for byte in digest[:26])
-
-
-def sample_requests(holder: str = "Zoë Šimková") -> tuple[RenderRequest, RenderRequest]:
-    """Return a request for one position and one for the whole order."""
-    order = sample_order(holder)
-    return (
-        RenderRequest(order=order, position=order.positions[0], locale=order.locale),
-        RenderRequest(order=order, locale=order.locale),
-    )
-
-
-def _requests_for(renderer: Renderer, holder: str = "Zoë Šimková") -> tuple[RenderRequest, ...]:
-    """Return what *renderer* must draw: one position, and the whole order if it draws those."""
-    single, whole = sample_requests(holder)
-    return (single, whole) if _draws_orders(renderer) else (single,)
-
-
-def _draws_orders(renderer: Renderer) -> bool:
-    try:
-        renderer.render(sample_requests()[1], _no_check)
-    except InvalidRequest as refused:
-        return not str(refused).startswith("position")
-    return True
-
-
-def _no_check() -> None:
-    """Want the result."""
 
 
 # -- the checks ---------------------------------------------------------------
@@ -187,7 +67,7 @@ def results_pass_the_pool(subject: Subject) -> None:
     registry.warm_up()
     pool = RenderPool(registry)
     (item,) = registry.list()
-    for request in _requests_for(item.renderer):
+    for request in requests_for(item.renderer):
         assert pool.render(item.name, request).content
 
 
@@ -195,17 +75,17 @@ def same_request_same_bytes(subject: Subject) -> None:
     """Two renders, and two instances, give the same bytes."""
     first, second = subject.warmed(), subject.warmed()
     for name in NAMES:
-        for request in _requests_for(first, name):
-            expected = first.render(request, _no_check)
-            assert first.render(request, _no_check) == expected, f"two renders for {name!r} differ"
-            assert second.render(request, _no_check) == expected, f"two instances differ for {name!r}"
+        for request in requests_for(first, name):
+            expected = first.render(request, no_check)
+            assert first.render(request, no_check) == expected, f"two renders for {name!r} differ"
+            assert second.render(request, no_check) == expected, f"two instances differ for {name!r}"
 
 
 def same_bytes_in_eight_threads(subject: Subject) -> None:
     """Eight threads at once give the bytes of one: each document has its own text and nothing else."""
     renderer = subject.warmed()
     requests = [sample_requests(f"{name} {number}")[0] for number in range(4) for name in NAMES]
-    alone = [renderer.render(request, _no_check) for request in requests]
+    alone = [renderer.render(request, no_check) for request in requests]
     begin = threading.Barrier(THREADS, timeout=60)
     wrong: list[str] = []
 
@@ -213,7 +93,7 @@ def same_bytes_in_eight_threads(subject: Subject) -> None:
         begin.wait()
         for turn in range(len(requests)):
             index = (turn * (2 * number + 1) + number) % len(requests)
-            if renderer.render(requests[index], _no_check) != alone[index]:
+            if renderer.render(requests[index], no_check) != alone[index]:
                 wrong.append(f"request {index} in thread {number}")
 
     threads = [threading.Thread(target=_reporting(work, wrong), args=(number,)) for number in range(THREADS)]
@@ -234,44 +114,25 @@ def _reporting(work: Callable[[int], None], wrong: list[str]) -> Callable[[int],
     return run
 
 
-_ELSEWHERE = """
-import hashlib, importlib, sys, time
-time.tzset()
-made = importlib.import_module(sys.argv[1])
-for name in sys.argv[2].split("."):
-    made = getattr(made, name)
-from stagedoor.testing.renderers import Subject, digest_of
-print(digest_of(Subject(made)))
-"""
-
-
 def digest_of(subject: Subject) -> str:
     """Return a digest of what the renderer draws for the sample requests."""
     renderer = subject.warmed()
     found = hashlib.sha256()
     for name in NAMES:
-        for request in _requests_for(renderer, name):
-            found.update(renderer.render(request, _no_check))
+        for request in requests_for(renderer, name):
+            found.update(renderer.render(request, no_check))
             found.update(content_key(request, renderer).encode())
     return found.hexdigest()
 
 
+def print_digest(subject: Subject) -> None:
+    """Print the digest, for another process."""
+    print(digest_of(subject))  # noqa: T201 - this is how it is told
+
+
 def same_bytes_in_another_process(subject: Subject) -> None:
     """Another hash seed, time zone, language and day (as far as the environment tells it) change nothing."""
-    module, name = subject.make.__module__, subject.make.__qualname__
-    environment = {
-        **os.environ,
-        "PYTHONHASHSEED": "4242",
-        "TZ": "Pacific/Auckland",
-        "SOURCE_DATE_EPOCH": "86400",
-        "LC_ALL": "C.UTF-8",
-        "PYTHONPATH": os.pathsep.join(sys.path),
-    }
-    done = subprocess.run(  # noqa: S603 - this interpreter, with a program that stands above
-        [sys.executable, "-c", _ELSEWHERE, module, name], env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, f"it failed in another process: {done.stderr[-500:]}"
-    assert done.stdout.strip() == digest_of(subject), "another process draws other bytes"
+    assert elsewhere(subject, "print_digest") == digest_of(subject), "another process draws other bytes"
 
 
 def one_spelling_of_a_name(subject: Subject) -> None:
@@ -279,25 +140,22 @@ def one_spelling_of_a_name(subject: Subject) -> None:
     renderer = subject.warmed()
     for name in ("Zoë Šimková", "Nguyễn Thị Ánh"):
         composed, decomposed = (
-            renderer.render(_for(unicodedata.normalize(form, name)), _no_check) for form in ("NFC", "NFD")
+            renderer.render(with_holder(unicodedata.normalize(form, name)), no_check) for form in ("NFC", "NFD")
         )
         assert composed == decomposed, f"the spelling of {name!r} changes the document"
-
-
-def _for(holder: str) -> RenderRequest:
-    """Return a request with this holder and a token that does not depend on it."""
-    order = sample_order()
-    position = attrs.evolve(order.positions[0], holder=holder)
-    return RenderRequest(order=order, position=position, locale=order.locale)
 
 
 def takes_any_text(subject: Subject) -> None:
     """Whatever a buyer or organiser types is drawn, or refused by the name of its field; nothing else is raised."""
     renderer = subject.warmed()
     for words in HOSTILE:
-        for request in _with_words(words):
+        for request in with_words(words):
             try:
-                renderer.render(request, _no_check)
+                renderer.render(request, no_check)
+                notes = _notes_of(renderer, request)
+                assert len(words) <= _TELLING or words not in "".join(notes), f"notes() quotes the order: {notes}"
+            except AssertionError:
+                raise
             except InvalidRequest as refused:
                 if len(words) > _TELLING and words in str(refused):
                     raise AssertionError(f"the refusal quotes the order: {refused}") from refused
@@ -307,17 +165,104 @@ def takes_any_text(subject: Subject) -> None:
                 ) from error
 
 
+def _notes_of(renderer: Renderer, request: RenderRequest) -> Sequence[str]:
+    notes = getattr(renderer, "notes", None)
+    return [str(note) for note in notes(request)] if callable(notes) else []
+
+
 _TELLING = 4
 """Shorter text is found in any sentence by chance."""
 
 
-def _with_words(words: str) -> Iterator[RenderRequest]:
-    order = sample_order(words)
-    event = attrs.evolve(order.event, name=words, venue=words, sub_event=words, terms=words)
-    seat = Seat(zone=words, row=words, number=words)
-    position = attrs.evolve(order.positions[0], category=words, seat=seat)
-    yield RenderRequest(order=order, position=order.positions[0], locale="en")
-    yield RenderRequest(order=attrs.evolve(order, event=event, buyer=words), position=position, locale="en")
+def text_is_never_markup(subject: Subject) -> None:
+    """What is typed comes out as it was typed: it makes no tag, no attribute, no reference, and nothing is left out.
+
+    Read back are HTML, XML, JSON, plain text, archives of them, and PDF where pypdfium2 is installed.
+    """
+    renderer = subject.warmed()
+    plain = _readings(renderer, PLAIN)
+    for words in MARKUP:
+        for usual, found in zip(plain, _readings(renderer, words), strict=True):
+            if usual is not None and found is not None:
+                _assert_is_text(words, found, usual)
+
+
+def _readings(renderer: Renderer, words: str) -> list[Reading | None]:
+    """Return what is read back of the documents with *words* in every field."""
+    single, whole = saying(words)
+    found: list[Reading | None] = []
+    for request in (single, whole) if draws_orders(renderer) else (single,):
+        try:
+            found.append(read_back(renderer.render(request, no_check), renderer.content_type))
+        except InvalidRequest as refused:
+            raise AssertionError(f"{words!r} is refused: {refused}; it is on any keyboard, so draw it") from refused
+        except Unreadable as broken:
+            raise AssertionError(f"with {words!r} in every field, what it draws {broken}") from broken
+    return found
+
+
+def _assert_is_text(words: str, found: Reading, usual: Reading) -> None:
+    for field in SHOWN:
+        wanted = squeezed(marked(field, words))
+        times = usual.text.count(squeezed(marked(field, PLAIN)))
+        assert found.text.count(wanted) >= times, (
+            f"{field} is not shown as it was typed when it is {words!r}: escape it, and leave nothing out"
+        )
+        is_quoted = "'" in words and '"' in words
+        assert not (is_quoted and wanted in found.acting), (
+            f"{field} stands as it was typed in a script, a style or an address: {words!r}"
+        )
+    new = sorted(" ".join(part) for part in found.shape ^ usual.shape)
+    assert not new, f"{words!r} changes what the document is made of: {', '.join(new[:5])}"
+
+
+def keeps_to_its_limits(subject: Subject) -> None:
+    """What is far too long or far too many is refused by the name of its field, or drawn within bounds.
+
+    It is asked in another process, for that can be ended if it never comes back.
+    """
+    try:
+        said = elsewhere(subject, "try_far_too_much", patience_s=subject.patience_s)
+    except subprocess.TimeoutExpired as late:
+        at = (late.stdout or b"").decode(errors="replace").strip().rpartition("\n")[2]
+        raise AssertionError(
+            f"not done after {subject.patience_s:g} s with far too much in {at or 'its warm-up'}: "
+            "refuse it with InvalidRequest, or give the subject more patience_s"
+        ) from None
+    problems = json.loads(said.rpartition("\n")[2])
+    assert not problems, f"{'; '.join(problems[:5])}: raise InvalidRequest with the name of the field, or cut it off"
+
+
+def try_far_too_much(subject: Subject) -> None:
+    """Print each field before it is far too large, and what was wrong with what the renderer did, in JSON."""
+    renderer = subject.warmed()
+    sizes = [len(renderer.render(request, no_check)) for request in requests_for(renderer)]
+    problems: list[str] = []
+    for field, *requests in far_too_much(4 * subject.most_growth):
+        print(field, flush=True)  # noqa: T201 - this is how it is told
+        found = (
+            _excess(renderer, field, request, at_most=size + subject.most_growth)
+            for request, size in zip(requests, sizes, strict=False)
+        )
+        problems += filter(None, found)
+    print(json.dumps(problems))  # noqa: T201 - as above
+
+
+def _excess(renderer: Renderer, field: str, request: RenderRequest, *, at_most: int) -> str | None:
+    """Say what is wrong with what becomes of a request in which *field* is far too large."""
+    try:
+        size = len(renderer.render(request, no_check))
+    except InvalidRequest as refused:
+        if field.rpartition(".")[2] not in str(refused):
+            return f"far too much in {field} is refused without its name"
+        return f"the refusal of {field} quotes it" if len(str(refused)) > _SENTENCE else None
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is not what the contract says
+        return f"{type(error).__name__} for far too much in {field}"
+    return f"far too much in {field} makes {size:,} bytes where {at_most:,} are the most" if size > at_most else None
+
+
+_SENTENCE = 1000
+"""Characters that no refusal needs, and that no text that is far too long can be quoted in."""
 
 
 _WATCHED = ("open", "socket", "subprocess", "os")
@@ -338,10 +283,10 @@ def touches_nothing_outside(subject: Subject) -> None:
     # An audit hook cannot be taken away again; the switch makes it deaf.
     sys.addaudithook(watch)
     for words in (*HOSTILE, *NAMES):
-        for request in _with_words(words):
+        for request in with_words(words):
             watching.on = True
             try:
-                renderer.render(request, _no_check)
+                renderer.render(request, no_check)
             except StagedoorError:
                 pass  # refused, which is another check's business
             finally:
@@ -361,7 +306,7 @@ def stops_when_it_is_told(subject: Subject) -> None:
 
     renderer = subject.warmed()
     order = sample_order(positions=20)
-    asked = RenderRequest(order=order, position=None if _draws_orders(renderer) else order.positions[0], locale="en")
+    asked = RenderRequest(order=order, position=None if draws_orders(renderer) else order.positions[0], locale="en")
     try:
         renderer.render(asked, check)
     except _Unwanted:
@@ -377,6 +322,8 @@ CHECKS: tuple[Check, ...] = (
     same_bytes_in_another_process,
     one_spelling_of_a_name,
     takes_any_text,
+    text_is_never_markup,
+    keeps_to_its_limits,
     touches_nothing_outside,
     stops_when_it_is_told,
 )

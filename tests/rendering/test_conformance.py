@@ -61,6 +61,16 @@ def test_the_text_and_the_page_conform(check: suite.Check, make: type) -> None:
     check(Subject(make))
 
 
+def limited(request: RenderRequest) -> RenderRequest:
+    """What is far too large is refused."""
+    if len(request.order.positions) > 500:
+        raise InvalidRequest("order.positions: too many")
+    for position in (request.position, *request.order.positions):
+        if position is not None and len(position.holder) > 1000:
+            raise InvalidRequest("position.holder: too long")
+    return request
+
+
 class OfOne(Plain):
     """Draws single positions, and refuses orders by the field."""
 
@@ -68,6 +78,7 @@ class OfOne(Plain):
         check()
         if request.position is None:
             raise InvalidRequest("position: a slip is of one position")
+        limited(request)
         return unicodedata.normalize("NFC", request.position.holder).encode("utf-8", "replace") + b"."
 
 
@@ -84,8 +95,12 @@ class Honest(Plain):
 
     def render(self, request: RenderRequest, check: Check) -> bytes:
         check()
-        position = request.position or request.order.positions[0]
-        return unicodedata.normalize("NFC", f"{position.holder} {position.token}").encode("utf-8", "replace")
+        position = request.position or limited(request).order.positions[0]
+        limited(request)
+        return self.shown(unicodedata.normalize("NFC", position.holder), position.token)
+
+    def shown(self, holder: str, token: str) -> bytes:
+        return f"{holder} {token}".encode("utf-8", "replace")
 
 
 @EVERY_CHECK
@@ -162,6 +177,11 @@ class Restless(Honest):
         return str(next(_COUNT))
 
 
+class Quoting(Honest):
+    def notes(self, request: RenderRequest) -> list[str]:
+        return [f"{request.order.positions[0].holder} has no glyphs"]
+
+
 @pytest.mark.parametrize(
     "check, faulty",
     [
@@ -172,6 +192,7 @@ class Restless(Honest):
         (suite.same_bytes_in_another_process, Hashing),
         (suite.one_spelling_of_a_name, Spelling),
         (suite.takes_any_text, Parsing),
+        (suite.takes_any_text, Quoting),
         (suite.touches_nothing_outside, Opening),
         (suite.stops_when_it_is_told, Deaf),
     ],

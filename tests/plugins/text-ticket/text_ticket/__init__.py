@@ -10,6 +10,7 @@ from stagedoor.rendering.api import Check, Position, RenderRequest
 __all__ = ["TextTicket"]
 
 _WIDTH = 64
+_MOST = 500
 
 
 class TextTicket:
@@ -31,8 +32,10 @@ class TextTicket:
         """Return the tickets as UTF-8.
 
         Raises:
-            InvalidRequest: the order has no placed position.
+            InvalidRequest: the order has no placed position, or too many.
         """
+        if len(request.order.positions) > _MOST:
+            raise InvalidRequest(f"order.positions: at most {_MOST} are written")
         positions = (request.position,) if request.position else request.order.placed_positions
         if not positions:
             raise InvalidRequest("order.positions: none is placed")
