@@ -9,6 +9,8 @@ from trio.testing import MockClock
 
 from stagedoor.broker import Promoted
 from stagedoor.broker.redis import DeliverySettings
+from stagedoor.core.codec import pack
+from stagedoor.core.tenure import Stream
 from stagedoor.events import EventStream, JobsPromoted
 from stagedoor.testing import FakeBroker, FakeDeliveries
 from stagedoor.weather import Weather
@@ -37,7 +39,7 @@ class Planned(FakeDeliveries):
 class Desk:
     """A promoter and what it has told."""
 
-    def __init__(self, deliveries: Planned, recorder: Recorder) -> None:
+    def __init__(self, deliveries: FakeDeliveries, recorder: Recorder) -> None:
         events = EventStream(recorder)
         self.pokes = 0
         self.ticks = 0
@@ -74,6 +76,22 @@ async def test_it_sleeps_until_the_next_job_is_due(autojump_clock: MockClock, re
     await Desk(deliveries, recorder).run_for(1.0)
     assert deliveries.calls == [0, 0.12, 0.62]
     assert [event.count for event in recorder.of(JobsPromoted)] == [1]
+
+
+async def test_retries_that_were_spread_come_back_as_spread_and_not_together_at_its_ticks(
+    autojump_clock: MockClock, recorder: Recorder
+) -> None:
+    """Also those that another worker has delayed, which does not tell."""
+    broker = FakeBroker(lambda: round(trio.current_time() * 1000))
+    deliveries = FakeDeliveries(broker, settings=DeliverySettings(wanted_name="w"))
+    deliveries.ensure_groups()
+    rng = random.Random(57)
+    due_ms = sorted(rng.randrange(1, 10_000) for _ in range(300))
+    for number, at in enumerate(due_ms, 1):
+        broker.delayed[f"1:{number}-0"] = at
+        broker.delayed_bodies[f"1:{number}-0"] = pack([b"1", b"kind", b"k"])
+    await Desk(deliveries, recorder).run_for(11)
+    assert [came_ms for came_ms, _ in broker.streams[Stream.JOBS].entries] == due_ms
 
 
 async def test_while_more_is_due_it_does_not_sleep(autojump_clock: MockClock, recorder: Recorder) -> None:

@@ -7,6 +7,7 @@ import pytest
 import trio
 
 from stagedoor.broker import Identity, Pulse
+from stagedoor.broker.deliveries import ReadReply
 from stagedoor.broker.redis import DeliverySettings
 from stagedoor.core.keys import POOL
 from stagedoor.core.tenure import Stream
@@ -471,6 +472,34 @@ async def test_a_worker_that_vanished_is_swept_and_its_jobs_run_elsewhere_with_t
             assert {(event.outcome, event.crashes, event.deliveries) for event in settled} == {("done", 1, 2)}
         gate.open()
     assert (left(broker), broker.crashes) == (0, {})
+
+
+async def test_when_all_others_vanish_at_once_their_jobs_come_back_as_slots_get_free_and_not_all_together(
+    broker: FakeBroker,
+) -> None:
+    for number in range(1, 201):
+        broker.add(job_fields(order_id=number))
+    for name in ("a1", "a2"):
+        gone = FakeDeliveries(broker, settings=DeliverySettings(wanted_name=name))
+        gone.ensure_groups()
+        gone.join(identity(name), Pulse(slots=8))
+        gone.read(100)
+        broker.workers[name].beat_ms = 0
+    taken: list[int] = []
+
+    class Counted(FakeDeliveries):
+        def read(self, limit: int, **more: Any) -> ReadReply:
+            reply = super().read(limit, **more)
+            taken.append(len(reply.claimed))
+            return reply
+
+    deliveries = Counted(broker, settings=DeliverySettings(wanted_name="b", liveness_ttl_ms=400))
+    options = {"slots": "2", "read_ahead": "0", **QUICK}
+    async with living(broker, spec(nothing), deliveries=deliveries, incarnation="i2", **options) as b:
+        await b.recorder.wait(DeliverySettled, 200)
+        assert {(event.outcome, event.crashes) for event in b.recorder.of(DeliverySettled)} == {("done", 1)}
+    assert sum(event.entries for event in b.recorder.of(WorkerSwept)) == sum(taken) == 200
+    assert max(taken) <= 2
 
 
 async def test_a_worker_that_vanished_after_it_was_asked_to_stop_has_not_crashed(broker: FakeBroker) -> None:
