@@ -8,6 +8,11 @@ A renderer must be pure: the same request gives the same bytes in any thread,
 process, hash seed, time zone and day. It reads no clock, no environment, no
 file and no network inside `render`, and is called in several threads at once.
 
+What an order says is text: never markup, a path or an address. It is also of any length, and
+a thread cannot be stopped from outside: a renderer refuses what is far too much with
+`InvalidRequest` and the name of the field, or cuts it off. Content of the type
+``application/pdf`` is taken only if its structure is whole.
+
 A renderer that had to replace or leave out something may say so: if it has a
 method ``notes(request)`` that returns short sentences, they travel with the
 result in `Rendered.notes`. A note names the field and never quotes its text.

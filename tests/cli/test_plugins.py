@@ -133,6 +133,24 @@ def test_all_that_is_wrong_with_plugins_is_said_at_once(installed: Install, modu
         assert part in said, f"{part}\nis not in\n{said}"
 
 
+def test_what_to_do_about_a_module_that_cannot_be_imported_fits_the_reason(
+    installed: Install, module: WriteModule
+) -> None:
+    installed()
+    wrong = "from stagedoor.errors import ConfigurationError\nraise ConfigurationError(['shop.pem is not there'])"
+    names = [
+        module("lacks_a_package", "import not_there"),
+        module("lacks_a_file", "open('/not/there')"),
+        module("has_a_fault", "1 / 0"),
+        module("has_a_key_missing", wrong),
+    ]
+    said = {line.split()[3]: line for line in problems_of(names) if "could not be imported" in line}
+    assert said["lacks_a_package"].endswith("; install what it needs, or take it out")
+    assert said["lacks_a_file"].endswith("; let it find and read the file that it needs, or take it out")
+    assert said["has_a_fault"].endswith("; this is a fault in it: have it mended, or take it out")
+    assert said["has_a_key_missing"].endswith("could not be imported: shop.pem is not there")
+
+
 def test_a_function_that_two_modules_show_is_one_handler(installed: Install, module: WriteModule) -> None:
     installed()
     module("defines_it", HANDLER.format(kind="k"))
