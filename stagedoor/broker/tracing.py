@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import attrs
 
-from stagedoor.broker.connection import Link, Script, mapped_errors
+from stagedoor.broker.connection import Link, Script, mapped_errors, send
 from stagedoor.broker.dead_letters import DeadLetters, Letter
 from stagedoor.broker.inspection import Inspection, WorkerView, entry_number, milliseconds, or_none
 from stagedoor.core.codec import Fields, pair_up, unpack
@@ -69,10 +69,13 @@ class TracedEntry:
 
 @attrs.frozen(kw_only=True)
 class TracedDelayed:
-    """A delayed job; *due_at* is Unix seconds by Redis' clock; *fields* are empty where the body is no good."""
+    """A delayed job; *due_at* is Unix seconds by Redis' clock, None where it has a body and no due time.
+
+    *fields* are empty where the body is no good.
+    """
 
     member: str
-    due_at: float
+    due_at: float | None
     fields: Fields
     has_body: bool
 
@@ -111,7 +114,10 @@ class Tracing:
         self._is_cut = False
 
     def find(self, wanted: Wanted) -> Trace:
-        """Return where everything is that matches."""
+        """Return where everything is that matches.
+
+        Whoever knows an order's entries, too, should name them: one whose fields were deleted names no order.
+        """
         self._is_cut = False
         with mapped_errors():
             now = milliseconds(self._client.time()) / 1000
@@ -120,10 +126,15 @@ class Tracing:
         entries = self._directly(wanted.entry_ids)
         delayed = self._delayed_directly(wanted.entry_ids)
         letters: list[Letter] = []
-        if not (entries or delayed):
-            entries = [self._placed(stream, *row) for stream, row in self._walk() if wanted.matches(*row)]
-            delayed = [one for one in self._walk_delayed() if wanted.matches("", one.fields)]
-        if not wanted.entry_ids or not (entries or delayed):
+        is_everywhere = bool(wanted.order_ids) or not (entries or delayed)
+        if is_everywhere:
+            seen = {(entry.stream, entry.entry_id) for entry in entries}
+            rows = ((stream, row) for stream, row in self._walk() if wanted.matches(*row))
+            entries += [self._placed(stream, *row) for stream, row in rows if (stream, row[0]) not in seen]
+            members = {one.member for one in delayed}
+            walk = itertools.chain(self._walk_delayed(), self._walk_homeless())
+            delayed += [one for one in walk if wanted.matches("", one.fields) and one.member not in members]
+        if bool(wanted.order_ids) or not wanted.entry_ids or not (entries or delayed):
             # Also a letter's own id: that is what a list of letters shows.
             letters = [
                 one
@@ -227,13 +238,34 @@ class Tracing:
             yield from self._with_bodies(page)
         self._is_cut = True
 
+    def _walk_homeless(self) -> Iterator[TracedDelayed]:
+        """Yield the bodies without a due time: nobody of ours leaves one, and nothing but a doctor sees one."""
+        cursor, seen = 0, 0
+        while True:
+            with mapped_errors():
+                reply: Any = send(self._client, "HSCAN", self._keys.delayed_body, cursor, "COUNT", PAGE)
+            cursor, page = int(reply[0]), reply[1]
+            members = list(page) if isinstance(page, dict) else page[::2]
+            if members:
+                yield from (one for one in self._with_bodies(members) if one.due_at is None)
+            seen += len(members)
+            if cursor == 0:
+                return
+            if seen >= MOST:
+                self._is_cut = True
+                return
+
     def _with_bodies(self, members: Sequence[bytes]) -> list[TracedDelayed]:
         with mapped_errors(), self._client.pipeline(transaction=True) as pipe:
             pipe.zmscore(self._keys.delayed, members)
             pipe.hmget(self._keys.delayed_body, members)
             scores, bodies = pipe.execute()
         rows = zip(members, scores, bodies, strict=True)
-        return [_delayed(member, float(score), body) for member, score, body in rows if score is not None]
+        return [
+            _delayed(member, None if score is None else float(score), body)
+            for member, score, body in rows
+            if score is not None or body is not None
+        ]
 
 
 def _is_unread(entry_id: str, groups: Any) -> bool:
@@ -241,11 +273,14 @@ def _is_unread(entry_id: str, groups: Any) -> bool:
     return group is None or entry_number(entry_id) > entry_number(group["last-delivered-id"])
 
 
-def _delayed(member: bytes, score: float, body: bytes | None) -> TracedDelayed:
+def _delayed(member: bytes, score_ms: float | None, body: bytes | None) -> TracedDelayed:
     try:
         fields = pair_up(unpack(body)[1:]) if body is not None else ()
     except MalformedEntry:
         fields = ()
     return TracedDelayed(
-        member=member.decode("utf-8", "replace"), due_at=score / 1000, fields=fields, has_body=body is not None
+        member=member.decode("utf-8", "replace"),
+        due_at=None if score_ms is None else score_ms / 1000,
+        fields=fields,
+        has_body=body is not None,
     )

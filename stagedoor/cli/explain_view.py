@@ -1,7 +1,7 @@
 """Finding out what ``explain`` is asked, and showing it."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import attrs
 import click
@@ -13,18 +13,10 @@ from stagedoor.broker.connection import Link, masked
 from stagedoor.broker.redis_calls import RedisCalls
 from stagedoor.broker.tracing import Trace, Tracing, Wanted
 from stagedoor.cli.books import Books, books_of
-from stagedoor.cli.explaining import (
-    Account,
-    Found,
-    OrderFacts,
-    Rules,
-    about_order,
-    about_token,
-    accounts,
-    data_of,
-    kind_of,
-)
+from stagedoor.cli.explaining import Account, Found, about_token, accounts, data_of, shape_of
 from stagedoor.cli.explaining_calls import entry_of
+from stagedoor.cli.explaining_jobs import Rules
+from stagedoor.cli.explaining_order import OrderFacts, Surroundings, about_order
 from stagedoor.cli.options import number_of_id
 from stagedoor.cli.output import hanging, print_json, show
 from stagedoor.cli.text import printable
@@ -33,7 +25,7 @@ from stagedoor.core.codec import Fields
 from stagedoor.core.history_data import readable
 from stagedoor.core.journal import CALL_ID_PATTERN, Journal, is_call_id
 from stagedoor.core.keys import Keys
-from stagedoor.errors import BrokerError, BrokerUnavailable, OrderNotFound
+from stagedoor.errors import BrokerError, BrokerUnavailable, OrderError, OrderNotFound
 from stagedoor.flows import outbox_call_id
 from stagedoor.orders import TokenState
 from stagedoor.orders.history import OutboxRecord
@@ -41,12 +33,19 @@ from stagedoor.settings import Settings
 
 MOST_CALLS = 20
 """Calls that are looked at for one order: each is read whole."""
+MOST_ENTRIES = 50
+"""Entries of one order, the last ones, that are asked for one by one: their fields may be gone."""
+LOOKS = 2
+"""At an order that seems to be lost: a job that is moved just then is missed by one look, and hardly by two."""
+_LONGEST_LINE = 4000
 _STYLES = {
     "call": "",
     "dead": "red",
     "outbox": "yellow",
     "delayed": "yellow",
     "settled": "green",
+    "lost": "bold red",
+    "stuck": "red",
     "entry": "",
     "nothing": "dim",
 }
@@ -58,12 +57,20 @@ def explain(settings: Settings, asked: str, kind: str | None, *, as_json: bool) 
         liveness_ttl_s=settings.liveness_ttl_s, max_attempts=settings.max_attempts, max_crashes=settings.max_crashes
     )
     asked = asked.strip()
+    if not asked:
+        raise click.BadParameter(
+            "expected an id of an entry, an outbox row, an order or a call, or a token, found none"
+        )
+    if kind != "token":
+        asked = shape_of(asked)[0] if kind else asked
     with books_of(settings) as books, _looking(settings) as (tracing, calls):
-        if (kind or _guessed(asked, calls)) == "call":
-            found = _call(asked, calls, tracing)
+        meant, kind = (asked, kind) if kind else _guessed(asked, calls)
+        if kind == "call":
+            found = _call(meant, books, calls, tracing)
         else:
-            found = _found(asked, kind or kind_of(asked), books, tracing)
+            found = _found(meant, kind, books, tracing)
             found = attrs.evolve(found, calls=tuple(_calls_of(found, calls)))
+        found = attrs.evolve(found, around=_around(found, books, calls, tracing))
     told = accounts(found, rules)
     if as_json:
         print_json(data_of(found, rules))
@@ -99,13 +106,28 @@ def _found(asked: str, kind: str | None, books: Books | None, tracing: Tracing) 
             return _order(number, books, tracing) if is_order else _outbox(number, books, tracing)
 
 
-def _guessed(asked: str, calls: Calls) -> str | None:
-    """Return what an id is: a call where there is one with it, unless it has the shape of a number or an entry."""
-    kind = kind_of(asked)
-    return "call" if kind == "token" and is_call_id(asked) and calls.show(asked) is not None else kind
+def _guessed(asked: str, calls: Calls) -> tuple[str, str | None]:
+    """Return an id and what it is: a call where there is one with it, or where no token looks like it."""
+    meant, kind = shape_of(asked)
+    if kind == "token" and is_call_id(meant) and (not meant.isalnum() or calls.show(meant) is not None):
+        kind = "call"
+    return meant, kind
 
 
-def _call(asked: str, calls: Calls, tracing: Tracing) -> Found:
+def _around(found: Found, books: Books | None, calls: Calls, tracing: Tracing) -> Surroundings | None:
+    """Look around an order that is not as it must be: whether anything is under way that puts it right."""
+    if books is None or found.order is None or not found.order.problems:
+        return None
+    number = found.order.order_id
+    # The rows come first, the order last: what is published, or done, meanwhile is seen in the next place.
+    records = books.history.of_order(number)
+    traces = tuple(tracing.find(_wanted_of(number, records)) for _ in range(LOOKS))
+    found = attrs.evolve(found, trace=traces[-1], records=tuple(records), calls=())
+    started = tuple(_calls_of(found, calls))
+    return Surroundings(order=_facts(books, number), traces=traces, records=records, calls=started)
+
+
+def _call(asked: str, books: Books | None, calls: Calls, tracing: Tracing) -> Found:
     if not is_call_id(asked):
         raise click.BadParameter(f"expected an id of a call, {CALL_ID_PATTERN}, found {asked[:70]!a}")
     journal = calls.show(asked)
@@ -115,9 +137,17 @@ def _call(asked: str, calls: Calls, tracing: Tracing) -> Found:
     if journal is not None and (journal.state is CallState.PARKED or entry_of(journal)):
         ids = frozenset(filter(None, (entry_of(journal),)))
         wanted = Wanted(entry_ids=ids, call_ids=frozenset((asked,)))
+    number = "" if journal is None else journal.metadata.get("order_id", "")
+    order = None if books is None or not _is_number(number) else _facts(books, int(number))
     return Found(
-        kind="call", text=asked, trace=tracing.find(wanted), calls=() if journal is None else (journal,)
-    )  # fmt: skip
+        kind="call", text=asked, trace=tracing.find(wanted), order=order, calls=() if journal is None else (journal,)
+    )
+
+
+def _is_number(text: str) -> bool:
+    with contextlib.suppress(click.BadParameter):
+        return bool(number_of_id(text))
+    return False
 
 
 def _calls_of(found: Found, calls: Calls) -> Iterator[Journal]:
@@ -140,7 +170,7 @@ def _number(asked: str) -> int:
 
 
 def _entry(asked: str, books: Books | None, tracing: Tracing) -> Found:
-    if kind_of(asked) != "entry":
+    if shape_of(asked)[1] != "entry":
         raise click.BadParameter(f"expected an entry id such as 1758200000000-0, found {asked[:40]!a}")
     trace = tracing.find(Wanted(entry_ids=frozenset((asked,))))
     records = [] if books is None else books.history.of_entries([asked, *_origins(trace)])
@@ -169,15 +199,21 @@ def _wanted(record: OutboxRecord) -> Wanted:
 
 
 def _order(number: int, books: Books | None, tracing: Tracing, token: TokenState | None = None) -> Found:
+    records = () if books is None else tuple(books.history.of_order(number))
     return Found(
         kind="order",
         text=str(number),
-        trace=tracing.find(Wanted(order_ids=frozenset((str(number),)))),
-        records=() if books is None else tuple(books.history.of_order(number)),
+        trace=tracing.find(_wanted_of(number, records)),
+        records=records,
         order=None if books is None else _facts(books, number),
         token=token,
         has_book=books is not None,
     )
+
+
+def _wanted_of(order_id: int, records: Sequence[OutboxRecord]) -> Wanted:
+    entry_ids = [record.entry_id for record in records if record.entry_id]
+    return Wanted(order_ids=frozenset((str(order_id),)), entry_ids=frozenset(entry_ids[-MOST_ENTRIES:]))
 
 
 def _token(asked: str, books: Books | None, tracing: Tracing) -> Found:
@@ -218,8 +254,11 @@ def _facts(books: Books, order_id: int) -> OrderFacts | None:
         order = books.orders.get(order_id)
     except OrderNotFound:
         return None
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise OrderError(f"order {order_id}: what the order book holds of it cannot be read: {error}") from error
     tickets = books.orders.tickets(order_id)
     valid = sum(ticket.state == "valid" for ticket in tickets)
+    report = books.orders.check_invariant([order_id])
     return OrderFacts(
         order_id=order_id,
         status=order.status,
@@ -228,6 +267,7 @@ def _facts(books: Books, order_id: int) -> OrderFacts | None:
         valid=valid,
         void=len(tickets) - valid,
         positions=len(order.placed_positions),
+        problems=tuple(one.problem for one in (*report.lost, *report.wrong)),
     )
 
 
@@ -237,17 +277,22 @@ def _facts(books: Books, order_id: int) -> OrderFacts | None:
 def _show(found: Found, told: list[Account]) -> None:
     parts: list[RenderableType] = []
     if found.token is not None:
-        parts.append(Text(printable(about_token(found.token))))
+        parts.append(_line(about_token(found.token)))
     if found.order is not None:
-        parts.append(Text(about_order(found.order)))
+        parts.append(_line(about_order(found.order)))
     elif found.kind == "order" and found.has_book:
-        parts.append(Text(f"there is no order {found.text} in the order book", style="yellow"))
+        parts.append(_line(f"there is no order {found.text} in the order book", style="yellow"))
     for account in told:
         if parts:
             parts.append(Text())
-        parts.append(Text(account.where, style=_STYLES[account.what]))
-        parts += [hanging(Text(line, style="dim"), 2) for line in account.history]
-        parts.append(hanging(Text(f"next: {account.next}"), 2))
+        parts.append(_line(account.where, _STYLES[account.what]))
+        parts += [hanging(_line(line, "dim"), 2) for line in account.history]
+        parts.append(hanging(_line(f"next: {account.next}"), 2))
     if found.trace.is_cut:
         parts += [Text(), Text("there is more on Redis than was looked at", style="yellow")]
     show(*parts)
+
+
+def _line(text: str, style: str = "") -> Text:
+    """Return one line; whatever of it came from elsewhere, nothing in it drives the terminal or forges another."""
+    return Text(printable(text, _LONGEST_LINE), style=style)

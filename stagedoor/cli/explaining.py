@@ -2,7 +2,8 @@
 
 Each place where something was found makes one account: where it is, what has
 happened to it, and what will happen next. What is nowhere on Redis was settled,
-for settling deletes; then the order book says what became of the work.
+for settling deletes; then the order book says what became of the work. Where it
+says that the work is still owed, the job is lost (`explaining_order`).
 """
 
 import re
@@ -14,40 +15,31 @@ import attrs
 from stagedoor.broker.dead_letters import Letter, problem_of
 from stagedoor.broker.tracing import Trace, TracedDelayed, TracedEntry
 from stagedoor.cli.explaining_calls import of_call
+from stagedoor.cli.explaining_jobs import Rules, fate_of, is_never_due
+from stagedoor.cli.explaining_order import OrderFacts, Surroundings, stuck
 from stagedoor.cli.output import utc
 from stagedoor.cli.text import counted, printable, span
 from stagedoor.core.codec import Fields
 from stagedoor.core.entry import queued_ms
-from stagedoor.core.journal import Journal
+from stagedoor.core.journal import CALL_ID_PATTERN, Journal
 from stagedoor.core.tenure import Stream
 from stagedoor.orders import TokenState
 from stagedoor.orders.history import OutboxRecord
 
-type What = Literal["call", "outbox", "entry", "delayed", "dead", "settled", "nothing"]
+type What = Literal["call", "outbox", "entry", "delayed", "dead", "settled", "lost", "stuck", "nothing"]
 type Kind = Literal["entry", "outbox", "order", "token", "call"]
 
+_DIGITS = 9
 LATE_S = 5.0
 """A relay takes a row, and a promoter a due job, within a second; later than this, none runs."""
-_LATEST = 4e9
-"""Past it a score is no time that a calendar has."""
-
-
-@attrs.frozen(kw_only=True)
-class OrderFacts:
-    """What the order book says of an order; *issue* is ``due``, ``issued`` or ``damaged``."""
-
-    order_id: int
-    status: str
-    version: int
-    issue: str
-    valid: int
-    void: int
-    positions: int
 
 
 @attrs.frozen(kw_only=True)
 class Found:
-    """All that was found about what was asked."""
+    """All that was found about what was asked.
+
+    *around* is what there is of the whole order, looked up where the order is not as it must be.
+    """
 
     kind: Kind
     text: str
@@ -57,6 +49,7 @@ class Found:
     token: TokenState | None = None
     has_book: bool = True
     calls: tuple[Journal, ...] = ()
+    around: Surroundings | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -70,22 +63,23 @@ class Account:
     next: str = ""
 
 
-@attrs.frozen(kw_only=True)
-class Rules:
-    """The settings that decide what will happen next."""
+_SHAPES: tuple[tuple[str, Kind | None], ...] = (
+    (r"(?:[12]:)?([0-9]{1,19}-[0-9]{1,19})", "entry"),  # also as it is called among the delayed jobs
+    (rf"flow:({CALL_ID_PATTERN})", "call"),  # so is a call's timer
+    (r"(outbox-[1-9][0-9]{0,18})", "call"),
+    (r"([0-9]+)", None),
+)
 
-    liveness_ttl_s: float
-    max_attempts: int
-    max_crashes: int
 
+def shape_of(text: str) -> tuple[str, Kind | None]:
+    """Return an id without what it bears among the delayed jobs, and what it is by its shape.
 
-def kind_of(text: str) -> Kind | None:
-    """Return what an id is by its shape; None for a number, which may be an order or an outbox row."""
-    if re.fullmatch(r"[0-9]{1,19}-[0-9]{1,19}", text, re.ASCII):
-        return "entry"
-    if re.fullmatch(r"[0-9]+", text, re.ASCII):
-        return None
-    return "token"
+    None stands for a number, which may be an order or an outbox row; what has no shape may be a token.
+    """
+    for pattern, kind in _SHAPES:
+        if found := re.fullmatch(pattern, text, re.ASCII):
+            return found[1], kind
+    return text, "token"
 
 
 def accounts(found: Found, rules: Rules) -> list[Account]:
@@ -96,28 +90,27 @@ def accounts(found: Found, rules: Rules) -> list[Account]:
     made += [_of_entry(entry, trace, rules) for entry in trace.entries]
     made += [_of_delayed(delayed, trace, rules) for delayed in trace.delayed]
     made += [_of_letter(letter, trace.now) for letter in trace.letters]
+    trouble = _of_trouble(found, rules)
+    if trouble is not None:
+        made.append(trouble)
     if not made:
         made.append(_of_nothing(found))
     return made
 
 
-def about_order(order: OrderFacts) -> str:
-    """Return what the order book says of an order, in a sentence."""
-    tickets = f"{order.valid} valid and {order.void} void tickets"
-    if order.status == "refunded":
-        done = (
-            "its tickets are void"
-            if order.valid == 0
-            else f"{counted(order.valid, 'ticket is', 'tickets are')} still to be voided"
-        )
-        return f"order {order.order_id} is refunded, version {order.version}: {done}"
-    issue = {
-        "issued": f"its tickets are issued: {tickets}",
-        "damaged": f"its tickets were issued, but a file or a row is missing: {tickets}",
-        "due": f"tickets for this version have not been issued: {tickets}",
-    }[order.issue]
-    positions = counted(order.positions, "position")
-    return f"order {order.order_id} is placed, version {order.version}, {positions}: {issue}"
+def _of_trouble(found: Found, rules: Rules) -> Account | None:
+    """Return what there is to say of an order that nothing will ever put right by itself."""
+    trouble = None if found.order is None or found.around is None else stuck(found.order, found.around, rules)
+    if found.order is None or trouble is None:
+        return None
+    published = [record for record in found.records if record.state == "published"]
+    return Account(
+        what="lost" if trouble.is_lost else "stuck",
+        id=str(found.order.order_id),
+        where=trouble.where,
+        history=tuple(map(_published, published)) if trouble.is_lost else (),
+        next=trouble.next,
+    )
 
 
 def about_token(token: TokenState) -> str:
@@ -130,7 +123,8 @@ def about_token(token: TokenState) -> str:
 
 def _of_row(record: OutboxRecord, now: float) -> Account:
     row, age_s = record.row, max(0.0, now - record.created_at)
-    told = (f"written {span(age_s)} ago, {utc(record.created_at)}, for a {row.kind} of order {row.order_id}",)
+    kind = printable(row.kind, 80)
+    told = (f"written {span(age_s)} ago, {utc(record.created_at)}, for a {kind} of order {row.order_id}",)
     if record.state == "parked":
         return Account(
             what="outbox",
@@ -154,7 +148,9 @@ def _of_row(record: OutboxRecord, now: float) -> Account:
 def _of_nothing(found: Found) -> Account:
     if found.kind == "call":
         gone = f"there is no call {found.text}: its id is another one, or it ended and was kept no longer"
-        return Account(what="nothing", id=found.text, where=gone, next="nothing")
+        row = found.text.removeprefix("outbox-")
+        coming = "nothing" if row == found.text else f"nothing; explain {row} --as outbox says what became of its row"
+        return Account(what="nothing", id=found.text, where=gone, next=coming)
     published = [record for record in found.records if record.state == "published"]
     if not published:
         looked = "" if found.has_book else "; there is no order book at orders_url to ask"
@@ -180,8 +176,9 @@ def _of_nothing(found: Found) -> Account:
 
 
 def _published(record: OutboxRecord) -> str:
-    entry = f" as entry {record.entry_id}" if record.entry_id else ", by another relay"
-    return f"outbox row {record.row.outbox_id} ({record.row.kind}) was published {utc(record.published_at)}{entry}"
+    entry = f" as entry {printable(record.entry_id, 80)}" if record.entry_id else ", by another relay"
+    kind = printable(record.row.kind, 80)
+    return f"outbox row {record.row.outbox_id} ({kind}) was published {utc(record.published_at)}{entry}"
 
 
 def _of_call(journal: Journal, trace: Trace, rules: Rules) -> Account:
@@ -200,6 +197,8 @@ def _of_entry(entry: TracedEntry, trace: Trace, rules: Rules) -> Account:
     if crashes >= rules.max_crashes:
         vanished = counted(crashes, "process", "processes")
         coming += f"; it is dead-lettered as poison before it starts, for {vanished} vanished with it"
+    elif entry.has_body and (fate := fate_of(entry.stream, entry.entry_id, entry.fields, trace.now)):
+        coming += f"; {fate}"
     gone = () if entry.has_body else ("somebody has deleted its fields: only its holder knows them",)
     return Account(
         what="entry",
@@ -257,25 +256,42 @@ def _moved(trace: Trace, rules: Rules) -> str:
 
 
 def _of_delayed(delayed: TracedDelayed, trace: Trace, rules: Rules) -> Account:
-    left_s = delayed.due_at - trace.now
-    member = printable(delayed.member, 80)
-    if not delayed.has_body or not delayed.fields:
-        coming = "when it is due it becomes a dead letter: its fields are missing"
-    elif delayed.due_at > _LATEST:
-        coming = "nothing: its due time is none; doctor --fix makes it due now"
-    elif left_s < -LATE_S:
-        coming = "a worker puts it back into its stream; it is due for so long only when none runs"
-    else:
-        coming = "then a worker puts it back into its stream, and the next free slot takes it"
-    when = f"is due since {span(-left_s)}" if left_s < 0 else f"is delayed for another {span(left_s)}"
-    until = "" if delayed.due_at > _LATEST else f", until {utc(delayed.due_at)}"
     return Account(
         what="delayed",
         id=delayed.member,
-        where=f"{member} {when}{until if left_s >= 0 else ''}",
+        where=f"{printable(delayed.member, 80)} {_until(delayed.due_at, trace.now)}",
         history=tuple(_told("", delayed.fields, trace.now)) + _attempts(delayed.fields, rules),
-        next=coming,
+        next=_after_delay(delayed, trace.now),
     )
+
+
+def _until(due_at: float | None, now: float) -> str:
+    if due_at is None:
+        return "is a delayed job without a due time"
+    if is_never_due(due_at, now):
+        return "is delayed until a due time that is none"
+    if due_at < 0:
+        return "is due"  # a time before all times: somebody else's, and past all the same
+    left_s = due_at - now
+    return (
+        f"is due since {span(-left_s)}" if left_s < 0 else f"is delayed for another {span(left_s)}, until {utc(due_at)}"
+    )
+
+
+def _after_delay(delayed: TracedDelayed, now: float) -> str:
+    due_at = delayed.due_at
+    if due_at is None:
+        return "nothing: nobody would ever look at it; doctor --fix makes it due now"
+    if is_never_due(due_at, now):
+        return "nothing: its due time is none; doctor --fix makes it due now"
+    if not delayed.has_body or not delayed.fields:
+        return "when it is due it becomes a dead letter: its fields are missing"
+    # Without an origin it is as old as the id that it will have.
+    fate = fate_of(Stream.JOBS, f"{now * 1000:.0f}-0", delayed.fields, now)
+    if due_at < now - LATE_S:
+        back = "a worker puts it back into its stream; it is due for so long only when none runs"
+        return f"{back}; {fate}" if fate else back
+    return f"then a worker puts it back into its stream{'; ' + fate if fate else ', and the next free slot takes it'}"
 
 
 def _of_letter(letter: Letter, now: float) -> Account:
@@ -285,12 +301,14 @@ def _of_letter(letter: Letter, now: float) -> Account:
         (f"{counted(len(letter.history), 'process', 'processes')} vanished while holding it",) if letter.history else ()
     )
     requeue = f"nothing by itself; dead requeue {letter.dead_id} puts it back as a first attempt"
+    hopeless = f"nothing; it cannot be put back: {printable(problem or '', 500)}; dead drop {letter.dead_id} deletes it"
+    why = f"{printable(letter.reason)}: {printable(letter.error, 500)}"
     return Account(
         what="dead",
         id=letter.dead_id,
-        where=f"it is a dead letter since {span(age_s)}, {printable(letter.reason)}: {printable(letter.error, 500)}",
+        where=f"it is the dead letter {letter.dead_id} since {span(age_s)}, {why}",
         history=(*_told(letter.entry_id, letter.fields, now), *crashes),
-        next=f"nothing; it cannot be put back: {printable(problem, 500)}" if problem else requeue,
+        next=hopeless if problem else requeue,
     )
 
 
@@ -333,8 +351,8 @@ def _handed_out(entry: TracedEntry) -> Iterator[str]:
 
 def _attempts(fields: Fields, rules: Rules) -> tuple[str, ...]:
     attempt = next((value for name, value in fields if name == b"attempt"), b"")
-    if not attempt.isdigit():
-        return ()
+    if not attempt.isdigit() or len(attempt) > _DIGITS:
+        return ()  # no number that a job may have
     return (f"its attempt {attempt.decode()} of {rules.max_attempts} comes next, unless its kind says otherwise",)
 
 

@@ -22,8 +22,18 @@ WIDTH_WITHOUT_TERMINAL = 1000
 
 
 def print_json(value: Any) -> None:
-    """Print one object on one line; the only thing that a command with ``--json`` writes to stdout."""
-    print(json.dumps(value, ensure_ascii=False, separators=(", ", ": "), default=str))
+    """Print one object on one line; the only thing that a command with ``--json`` writes to stdout.
+
+    What is not printable is written as JSON's own escape: a reader that also takes U+2028 or U+0085 for
+    the end of a line gets one line all the same, and a terminal nothing that drives it.
+    """
+    text = json.dumps(value, ensure_ascii=False, separators=(", ", ": "), default=str)
+    print(text if text.isprintable() else "".join(char if char.isprintable() else _escaped(char) for char in text))
+
+
+def _escaped(char: str) -> str:
+    # json.dumps takes DEL for a character like any other.
+    return json.dumps(char)[1:-1] if ord(char) > 0xFF else f"\\u{ord(char):04x}"  # noqa: PLR2004 - one byte
 
 
 def show(*parts: RenderableType) -> None:
@@ -71,8 +81,11 @@ def facts(rows: Iterable[tuple[str, object]]) -> Table:
 
 
 def utc(at: dt.datetime | float | None) -> str | None:
-    """Return a moment as JSON writes it."""
+    """Return a moment as JSON writes it; a number that is no moment of any calendar is shown as a number."""
     if at is None:
         return None
-    moment = at if isinstance(at, dt.datetime) else dt.datetime.fromtimestamp(at, dt.UTC)
+    try:
+        moment = at if isinstance(at, dt.datetime) else dt.datetime.fromtimestamp(at, dt.UTC)
+    except (OverflowError, ValueError, OSError):
+        return f"{at:g} s"
     return moment.astimezone(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

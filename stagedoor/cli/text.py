@@ -6,6 +6,8 @@ the direction of writing. Whatever is not printable is written as an escape.
 """
 
 LONGEST = 300
+LONGEST_SPAN_S = 100_000 * 86_400
+"""Some 270 years; a due time that somebody else has written may be 300 digits away, or infinitely far."""
 
 
 def printable(text: str, longest: int = LONGEST) -> str:
@@ -45,9 +47,11 @@ def unknown_kind(kind: str, count: int) -> str:
 
 
 def span(seconds: float | None) -> str:
-    """Return a length of time as people say it."""
+    """Return a length of time as people say it; one that nobody can have meant is only called very long."""
     if seconds is None:
         return ""
+    if not seconds < LONGEST_SPAN_S:
+        return f"more than {LONGEST_SPAN_S // 86_400:,} d"
     if seconds < 0.001:  # noqa: PLR2004 - below it, ms would read 0
         return f"{seconds * 1e6:.0f} µs"
     if seconds < 1:

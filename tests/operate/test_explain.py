@@ -8,10 +8,13 @@ import pytest
 
 from stagedoor.broker.publishing import OutboxEntry
 from stagedoor.broker.tracing import Tracing, Wanted
-from stagedoor.core.outcome import Dead, Reason, RetryLater
+from stagedoor.cli.output import utc
+from stagedoor.core.codec import Fields, pack
+from stagedoor.core.outcome import Dead, Reason, RetryLater, UnknownKind
 from stagedoor.core.tenure import Stream
 from stagedoor.orders import NewTicket, OrderBook
 from stagedoor.relay import entry_of
+from tests.broker.flow_harness import calls_of, new_call
 from tests.broker.harness import RedisHarness, job, settled
 from tests.cli.test_order import line
 from tests.operate.conftest import Run, Said
@@ -101,8 +104,9 @@ def test_a_dead_letter_says_why_and_what_can_be_done(real: RedisHarness, book: O
     worker.settle(1, [settled(claimed, Dead(Reason.PERMANENT, "no such seat")) for claimed in worker.read(1).claimed])
     [letter] = command("dead", "list", "--json").data["dead"]
     for asked in (entry_id, str(order.order_id), letter["id"]):
-        dead = one(command("explain", asked, "--json"))
-        assert dead["what"] == "dead"
+        dead, stuck = command("explain", asked, "--json").data["accounts"]
+        assert (dead["what"], stuck["what"]) == ("dead", "stuck")
+        assert f"dead letter {dead['id']} since " in dead["where"]
         assert "permanent: no such seat" in dead["where"]
         assert f"dead requeue {dead['id']} puts it back" in dead["next"]
 
@@ -167,6 +171,99 @@ def test_a_delayed_job_that_can_never_come_due(real: RedisHarness, command: Run)
     assert "doctor --fix makes it due now" in one(command("explain", entry_id, "--json"))["next"]
 
 
+def delay(real: RedisHarness, fields: Fields) -> str:
+    """Add a job that a worker has delayed; returns its member among the delayed."""
+    entry_id = real.add(fields)
+    worker = real.worker()
+    worker.settle(1, [settled(one_, RetryLater(60, 2, "x")) for one_ in worker.read(1).claimed])
+    return f"1:{entry_id}"
+
+
+@pytest.mark.parametrize(
+    "score,where,coming",
+    [
+        ("-inf", "is due", "a worker puts it back into its stream; it is due for so long only when none runs"),
+        ("-1e300", "is due", "a worker puts it back into its stream; it is due for so long only when none runs"),
+        ("-1", "is due", "a worker puts it back into its stream; it is due for so long only when none runs"),
+        ("1e300", "is delayed until a due time that is none", "doctor --fix makes it due now"),
+        ("1e18", "is delayed until a due time that is none", "doctor --fix makes it due now"),
+        ("4102444800000", "is delayed until a due time that is none", "doctor --fix makes it due now"),
+        ("+inf", "is delayed until a due time that is none", "doctor --fix makes it due now"),
+        ("1000", "is due since ", "a worker puts it back into its stream; it is due for so long only when none runs"),
+        (None, "is a delayed job without a due time", "nobody would ever look at it; doctor --fix makes it due now"),
+    ],
+)
+def test_a_due_time_that_somebody_has_written(
+    real: RedisHarness, command: Run, score: str | None, where: str, coming: str
+) -> None:
+    member = delay(real, job(order_id="4471"))
+    if score is None:
+        real.client.zrem(real.keys.delayed, member)
+    else:
+        real.command("ZADD", real.keys.delayed, score, member)
+    real.lapse("w")
+    for asked in (member, "4471"):
+        found = one(command("explain", asked, "--json"))
+        assert found["where"].startswith(f"{member} {where}")
+        assert coming in found["next"]
+        assert len(found["where"]) < 100
+    doctor = command("doctor", "--json").data["findings"]
+    is_mended = any(finding["about"] == "delayed" and finding["can_be_fixed"] for finding in doctor)
+    assert is_mended is ("doctor" in coming), "what is said to help does"
+
+
+def test_a_number_of_5000_digits_is_cut(real: RedisHarness, command: Run) -> None:
+    member = delay(real, job())
+    body = [b"1", *(part for pair in job(attempt="9" * 5000) for part in pair)]
+    real.client.hset(real.keys.delayed_body, member, pack(body))
+    found = one(command("explain", member, "--json"))
+    assert max(map(len, [*found["history"], found["next"]])) < 300
+    assert "never starts: it becomes a dead letter, malformed, for attempt: expected 1 to 9 digits" in found["next"]
+
+
+# -- what becomes of what no worker runs -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["unread", "held", "pool", "delayed"])
+def test_what_is_no_job_is_promised_a_dead_letter_and_no_slot(real: RedisHarness, command: Run, where: str) -> None:
+    entry_id = real.add(job(order_id="x"))
+    worker = real.worker()
+    if where != "unread":
+        [claimed] = worker.read(1).claimed
+        if where == "pool":
+            worker.release([claimed])
+        if where == "delayed":
+            worker.settle(1, [settled(claimed, RetryLater(60, 2, "x"))])
+    found = one(command("explain", entry_id, "--json"))
+    assert "it never starts: it becomes a dead letter, malformed, for order_id: expected" in found["next"]
+
+
+@pytest.mark.parametrize("where", ["pool", "delayed"])
+def test_a_kind_that_no_worker_has_known_is_promised_a_slot_only_where_one_does(
+    real: RedisHarness, command: Run, where: str
+) -> None:
+    entry_id = real.add(job("thank_yu"))
+    worker = real.worker()
+    [claimed] = worker.read(1).claimed
+    worker.settle(1, [settled(claimed, UnknownKind(60, 8))])
+    if where == "pool":
+        real.make_due()
+        worker.promote()
+        worker.release(worker.read(1).claimed)
+    found = one(command("explain", entry_id, "--json"))
+    assert "hands it back again, as 8 times before, unless that worker knows its kind" in found["next"]
+    assert "is a module missing in plugins?" in found["next"]
+    day_later = utc(int(entry_id.partition("-")[0]) / 1000 + 24 * 3600)
+    assert f"After {day_later} it becomes a dead letter" in found["next"]
+    assert "the next free slot" not in found["next"]
+
+
+def test_a_kind_that_no_worker_has_known_for_a_day_is_about_to_die(real: RedisHarness, command: Run) -> None:
+    entry_id = real.add(job("thank_yu", hops="20000", origin="1000-0"))
+    real.worker()
+    assert "makes a dead letter of it" in one(command("explain", entry_id, "--json"))["next"]
+
+
 # -- what is not known -------------------------------------------------------------------------------
 
 
@@ -184,7 +281,9 @@ def test_a_settled_entry_of_a_book_that_does_not_know_it(book: OrderBook, real: 
     assert (said.code, one(said)["what"]) == (1, "nothing"), "a token that nobody knows"
 
 
-@pytest.mark.parametrize("asked", [["0"], ["1", "--as", "entry"], ["x" * 100, "--as", "order"], ["9" * 30]])
+@pytest.mark.parametrize(
+    "asked", [["0"], ["1", "--as", "entry"], ["x" * 100, "--as", "order"], ["9" * 30], [""], ["  "]]
+)
 def test_what_is_no_id_is_refused(command: Run, asked: list[str]) -> None:
     assert command("explain", *asked).code == 2
 
@@ -193,6 +292,34 @@ def test_a_number_is_an_outbox_row_where_no_order_has_it(real: RedisHarness, boo
     book.place(line(order_id=500))
     assert command("explain", "1", "--json").data["asked"] == {"kind": "outbox", "id": "1"}
     assert command("explain", "500", "--json").data["asked"] == {"kind": "order", "id": "500"}
+
+
+def test_every_id_that_is_printed_can_be_asked(real: RedisHarness, command: Run) -> None:
+    """A delayed job's and a timer's names among the delayed, and a letter that can never be put back."""
+    member = delay(real, job())
+    assert one(command("explain", member, "--json"))["id"] == member
+    assert one(command("explain", member, "--as", "entry", "--json"))["id"] == member
+    worker = real.worker("w-2")
+    calls_of(real, worker).start(new_call(delay_s=3600.0))
+    for account in command("explain", "c", "--json").data["accounts"]:
+        again = command("explain", account["id"], "--json")
+        assert (again.code, account["id"] in [one_["id"] for one_ in again.data["accounts"]]) == (0, True)
+    real.add(((b"no", b"job"),))
+    worker.settle(1, [settled(one_, Dead(Reason.MALFORMED, "kind")) for one_ in worker.read(1).claimed])
+    [letter] = command("dead", "list", "--json").data["dead"]
+    said = one(command("explain", letter["entry_id"], "--json"))
+    assert f"the dead letter {letter['id']} since" in said["where"]
+    assert said["next"].startswith("nothing; it cannot be put back: ")
+    assert one(command("explain", letter["id"], "--json"))["id"] == letter["id"]
+
+
+@pytest.mark.parametrize("asked", ["outbox-77", "sale-1", "flow:sale-1"])
+def test_a_call_that_was_forgotten_is_no_token(real: RedisHarness, command: Run, asked: str) -> None:
+    said = command("explain", asked, "--json")
+    assert (said.code, said.data["asked"]["kind"]) == (1, "call")
+    forgotten = one(said)
+    assert "it ended and was kept no longer" in forgotten["where"]
+    assert ("explain 77 --as outbox says" in forgotten["next"]) is (asked == "outbox-77")
 
 
 # -- bounded ------------------------------------------------------------------------------------------

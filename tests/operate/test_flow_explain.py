@@ -119,7 +119,8 @@ def test_a_call_whose_entry_died_shows_the_dead_letter_too(real: RedisHarness, c
 def test_an_outbox_row_that_started_a_call_leads_to_it(
     real: RedisHarness, command: Run, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    with OrderBook.open("sqlite:///stagedoor.db", tickets_dir=tmp_path_factory.mktemp("tickets")) as book:
+    folder = tmp_path_factory.mktemp("tickets")
+    with OrderBook.open("sqlite:///stagedoor.db", tickets_dir=folder, issued_by="f") as book:
         order = book.place(line())
         [row] = book.outbox.pending()
         entry: OutboxEntry = entry_of(row)
