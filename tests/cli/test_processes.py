@@ -22,6 +22,7 @@ from stagedoor.events import Event, EventStream, Warned
 from stagedoor.orders import OrderBook
 from stagedoor.rendering.registry import Registry
 from tests.cli.fixtures import Start
+from tests.process.support import wait_until
 from tests.support.orders import NACHTMUSIK
 from tests.support.redis_server import StartRedis
 
@@ -101,29 +102,51 @@ def test_a_relay_alone_publishes_and_ends_at_once_when_asked(start: Start, book:
     assert "the relay has stopped (SIGTERM)" in relay.said()
 
 
-def test_a_log_that_nobody_reads_keeps_no_relay_from_working_and_ending(
-    environ: dict[str, str], book: OrderBook, tmp_path: Path, redis_url: str, namespace: str
-) -> None:
-    book.place(NACHTMUSIK)
+@pytest.fixture
+def full_pipe() -> Iterator[int]:
+    """The end for writing of a pipe that takes nothing any more, for nobody reads it."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     with contextlib.suppress(BlockingIOError):
         while True:
             os.write(writing, b"x" * 4096)
     os.set_blocking(writing, True)
+    yield writing
+    os.close(reading)
+    os.close(writing)
+
+
+def test_a_log_that_nobody_reads_keeps_no_relay_from_working_and_ending(
+    environ: dict[str, str], book: OrderBook, tmp_path: Path, full_pipe: int
+) -> None:
+    book.place(NACHTMUSIK)
     command = [sys.executable, "-m", "stagedoor", "relay", "--log-level", "debug"]
     with (
-        subprocess.Popen(command, cwd=tmp_path, env=environ, stderr=writing) as relay,
-        Redis.from_url(redis_url, socket_timeout=70) as client,  # the client's own limit is shorter than the read
+        subprocess.Popen(command, cwd=tmp_path, env=environ, stderr=full_pipe) as relay,
+        # The client's own limit is shorter than the read.
+        Redis.from_url(environ["STAGEDOOR_REDIS_URL"], socket_timeout=70) as client,
     ):
         try:
-            assert client.xread({namespace: "0"}, block=60_000)
+            assert client.xread({environ["STAGEDOOR_NAMESPACE"]: "0"}, block=60_000)
             relay.send_signal(signal.SIGTERM)
             assert relay.wait(60) == 0
         finally:
             relay.kill()
-    os.close(reading)
-    os.close(writing)
+
+
+def test_a_log_that_nobody_reads_keeps_no_worker_from_drawing_and_ending(
+    environ: dict[str, str], book: OrderBook, tmp_path: Path, full_pipe: int
+) -> None:
+    orders = [book.place(NACHTMUSIK).order_id for _ in range(3)]
+    command = [sys.executable, "-m", "stagedoor", "--relay", "--slots", "2", "--log-level", "debug"]
+    with subprocess.Popen(command, cwd=tmp_path, env=environ, stderr=full_pipe) as worker:
+        try:
+            wait_until(lambda: all(book.tickets(order_id) for order_id in orders))
+            worker.send_signal(signal.SIGTERM)
+            assert worker.wait(60) == 0
+        finally:
+            worker.kill()
+    assert book.check_invariant().is_sound
 
 
 def test_plugins_run_and_a_handler_that_never_returns_does_not_keep_the_process(
