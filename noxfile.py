@@ -258,9 +258,14 @@ def bench(session: nox.Session) -> None:
 
 @nox.session(python=PYTHON)
 def onsale(session: nox.Session) -> None:
-    """Play an on-sale night of 12,000 orders on two workers, and relay a backlog of 300,000 rows; takes a while."""
+    """Play an on-sale night of 12,000 orders, relay a backlog of 300,000 rows, outlast outages of a minute."""
     install_all(session)
-    sizes = {"STAGEDOOR_TEST_ONSALE_ORDERS": "12000", "STAGEDOOR_TEST_BACKLOG_ROWS": "300000"}
+    sizes = {
+        "STAGEDOOR_TEST_ONSALE_ORDERS": "12000",
+        "STAGEDOOR_TEST_BACKLOG_ROWS": "300000",
+        "STAGEDOOR_TEST_OUTAGE_S": "60",
+    }
     env: dict[str, str | None] = {name: os.environ.get(name, size) for name, size in sizes.items()}
     patient = ("-o", "faulthandler_timeout=3600")
-    run_pytest(session, "tests/onsale", "tests/relay/test_backlog.py", *patient, *session.posargs, env=env)
+    long = ("tests/onsale", "tests/relay/test_backlog.py", "tests/process/test_outage.py")
+    run_pytest(session, *long, *patient, *session.posargs, env=env)

@@ -1,6 +1,7 @@
-"""Sentinels and clusters: how their addresses are written, and that a worker follows the master, with real servers."""
+"""Sentinels, clusters and TLS: how addresses are written, and that a worker follows the master, with real servers."""
 
 import contextlib
+import datetime as dt
 import socket
 import subprocess
 import time
@@ -9,6 +10,10 @@ from pathlib import Path
 
 import pytest
 import redis
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from stagedoor.broker.addresses import Guides, parse_guides
 from stagedoor.broker.connection import Link, check_url, masked
@@ -20,6 +25,7 @@ from stagedoor.settings import Settings
 from tests.broker.harness import accepted, identity, job, settled
 
 LIMIT_S = 40.0
+ONE_DAY = dt.timedelta(days=1)
 
 
 # -- how they are written ------------------------------------------------------------------
@@ -223,6 +229,40 @@ def test_after_a_failover_the_worker_goes_on_at_the_new_master_with_what_it_hold
         servers.ask(replica, "XADD", "jobs", "*", *flat(outbox_id="2"))  # type: ignore[arg-type]  # as above
         (again,) = outlasting(lambda: worker.wait(1000)).claimed
         assert worker.settle(2, [settled(again)]).answers == accepted(1)
+
+
+def certificate(folder: Path) -> tuple[Path, Path]:
+    """Return the files of a key and of a certificate for localhost that is its own authority."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = dt.datetime.now(dt.UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now, now + ONE_DAY)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    (folder / "key.pem").write_bytes(secret)
+    (folder / "certificate.pem").write_bytes(made.public_bytes(pem))
+    return folder / "key.pem", folder / "certificate.pem"
+
+
+@pytest.mark.process
+@pytest.mark.redis
+def test_a_worker_speaks_tls_and_trusts_only_whom_it_was_told_to_trust(servers: Servers, tmp_path: Path) -> None:
+    key, trusted = certificate(tmp_path)
+    secure = free_port()
+    files = ("--tls-cert-file", str(trusted), "--tls-key-file", str(key), "--tls-ca-cert-file", str(trusted))
+    port = servers.start("--tls-port", str(secure), *files, "--tls-auth-clients", "no")
+    url = f"rediss://localhost:{secure}/0"
+    with joined(Link(f"{url}?ssl_ca_certs={trusted}", block_ms=50), Keys("jobs")) as worker:
+        servers.ask(port, "XADD", "jobs", "*", *flat())  # type: ignore[arg-type]  # bytes are fine
+        (held,) = worker.wait(1000).claimed
+        assert worker.settle(1, [settled(held)]).answers == accepted(1)
+    with contextlib.closing(Link(url)) as stranger, pytest.raises(BrokerUnavailable, match="certificate"):
+        stranger.check_server()
 
 
 @pytest.mark.process
