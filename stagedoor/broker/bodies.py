@@ -30,6 +30,15 @@ def fields_to_move(entry: Entry, crash_log: tuple[str, ...], changes: Mapping[st
     return with_fields(entry.fields, carried)
 
 
+def crash_lines(log: str) -> tuple[str, ...]:
+    """Return the lines of a crash log, one for each crash.
+
+    They end with a newline and nothing else: a name may hold another end of line, U+2028 or
+    the like, and a crash that counts twice would make a job poison that is none.
+    """
+    return tuple(line for line in log.split("\n") if line)
+
+
 def delayed_body(settlement: Settlement, changes: Mapping[str, str]) -> bytes:
     """Return what is kept of a delayed job: the number of the stream it goes back to, and its fields."""
     tenure = settlement.tenure

@@ -9,6 +9,7 @@ from typing import Any
 
 import attrs
 
+from stagedoor.broker.bodies import crash_lines
 from stagedoor.broker.call_texts import LOOK_MS
 from stagedoor.broker.connection import Link, Script, mapped_errors
 from stagedoor.broker.redis import CAP_SHARE
@@ -240,7 +241,7 @@ def letter_of(dead_id: str, raw: Fields) -> Letter:
         entry_id=text.get("entry_id", ""),
         consumer=text.get("consumer", ""),
         deliveries=text.get("deliveries", ""),
-        history=tuple(text.get("history", "").splitlines()),
+        history=crash_lines(text.get("history", "")),
         packed=packed,
         packed_bytes=max(_number(of.get(b"fields_bytes")), len(packed)),
         raw=raw,

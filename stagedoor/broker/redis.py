@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import attrs
 
-from stagedoor.broker.bodies import call_of, dead_letter, delayed_body, fields_to_move
+from stagedoor.broker.bodies import call_of, crash_lines, dead_letter, delayed_body, fields_to_move
 from stagedoor.broker.connection import BlockedRead, Link, Script, is_wrong_type, mapped_errors, sound_reply
 from stagedoor.broker.deliveries import (
     Answer,
@@ -409,7 +409,7 @@ class RedisPublishing:
 def _claimed(number: int, entry_id: bytes, deliveries: int, crash_log: bytes, flat: Sequence[bytes]) -> Claimed:
     stream = _STREAMS[number]
     text = entry_id.decode()
-    log = tuple(line for line in crash_log.decode("utf-8", "replace").split("\n") if line)
+    log = crash_lines(crash_log.decode("utf-8", "replace"))
     return Claimed(Entry(stream, text, pair_up(flat)), Tenure(stream, text, deliveries), log)
 
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import attrs
 
+from stagedoor.broker.bodies import crash_lines
 from stagedoor.broker.connection import Link, Script, mapped_errors, send
 from stagedoor.broker.dead_letters import DeadLetters, Letter
 from stagedoor.broker.inspection import Inspection, WorkerView, entry_number, milliseconds, or_none
@@ -210,7 +211,7 @@ class Tracing:
             fields=fields or (),
             has_body=fields is not None,
             place="unread" if _is_unread(entry_id, groups) else "left",
-            crash_log=tuple((log or b"").decode("utf-8", "replace").splitlines()),
+            crash_log=crash_lines((log or b"").decode("utf-8", "replace")),
         )
         if not pending:
             return traced

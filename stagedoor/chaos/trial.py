@@ -112,7 +112,7 @@ class Effects:
     def read(cls, file: Path) -> "Effects":
         """Read the file that the workers have written; half a line is that of a worker that was killed."""
         runs: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
-        for line in file.read_text("utf-8").splitlines() if file.exists() else []:
+        for line in file.read_bytes().decode().split("\n") if file.exists() else []:
             try:
                 told = json.loads(line)
             except ValueError:

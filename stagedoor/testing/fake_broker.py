@@ -6,7 +6,7 @@ same state after every verb.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from stagedoor.broker.bodies import call_of, dead_letter, delayed_body, fields_to_move
+from stagedoor.broker.bodies import call_of, crash_lines, dead_letter, delayed_body, fields_to_move
 from stagedoor.broker.deliveries import (
     Answer,
     Answers,
@@ -179,7 +179,7 @@ class FakeDeliveries:
         for entry in entries:
             if entry in here.entries:
                 deliveries = here.claim(entry, self._name, just_id=False)
-                log = tuple(self._broker.crash_log(stream, entry).splitlines())
+                log = crash_lines(self._broker.crash_log(stream, entry))
                 claimed.append(self._claimed(stream, entry, deliveries, log))
             elif self._bury(stream, entry, POOL):
                 trimmed.append(Trimmed(stream, id_text(entry)))

@@ -5,6 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
+from stagedoor.broker.bodies import crash_lines
+from stagedoor.broker.dead_letters import letter_of
 from stagedoor.broker.deliveries import Deliveries, Pulse, ReadReply, Swept, Trimmed
 from stagedoor.core.keys import GROUP, POOL
 from stagedoor.core.tenure import Stream
@@ -368,6 +370,13 @@ def test_an_incarnation_counts_once_however_often_its_entries_are_moved(broker: 
     broker.lapse("frozen")
     broker.worker("frozen")
     assert crashes(broker) == [("frozen i1",)]
+
+
+def test_a_line_of_a_crash_log_ends_at_a_newline_and_nowhere_else() -> None:
+    log = "1 a\u2028b\x85c\x1e\r i1\n2 d\x0c i2\n"
+    assert crash_lines(log) == ("1 a\u2028b\x85c\x1e\r i1", "2 d\x0c i2")
+    assert letter_of("1-0", ((b"history", log.encode()),)).history == crash_lines(log)
+    assert crash_lines("") == ()
 
 
 def test_each_incarnation_that_vanishes_adds_a_line(broker: Harness) -> None:
