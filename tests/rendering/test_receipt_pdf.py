@@ -102,7 +102,11 @@ def test_the_check_is_asked_before_each_further_page(receipt: ReceiptPdf) -> Non
 
 @pytest.mark.parametrize(
     "locale, currency, amounts",
-    [("ar-KW", "KWD", ("-0.500", "-1.234")), ("sv-SE", "SEK", ("−5,00", "−12,34"))],
+    [
+        ("ar-KW", "KWD", ("-0.500", "-1.234")),
+        ("fa-IR", "EUR", ("−€\xa05.00", "−€\xa012.34")),
+        ("sv-SE", "SEK", ("−5,00", "−12,34")),
+    ],
 )
 def test_the_sign_of_a_negative_amount_is_printed_before_it(
     receipt: ReceiptPdf, locale: str, currency: str, amounts: tuple[str, str]
