@@ -153,13 +153,36 @@ class DeliverySettled(Event):
     def severity(self) -> str:
         """A dead letter wants somebody, and so does a call that failed or stands still; a retry is worth knowing.
 
-        An unknown kind comes back every few seconds: its first hop is worth knowing, and then ever rarer ones.
+        A job of an unknown kind comes back every few seconds: `KindUnknown` and `JobsHandedBack` tell of it.
         """
         if self.ended in {"failed", "parked"}:
             return "error"
-        if self.hops is not None and self.hops & (self.hops - 1) == 0:
-            return "warning"
+        if self.hops is not None:
+            return "debug"
         return {"dead": "error", "retry": "warning"}.get(self.outcome, self.level)
+
+
+@attrs.frozen(kw_only=True)
+class KindUnknown(Event):
+    """A kind came that this worker does not know: its jobs are handed back. Told when it first comes, with that job."""
+
+    level: ClassVar[str] = "warning"
+    kind: str
+    entry_id: str
+    order_id: int | None = None
+    request_id: str | None = None
+    trace: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class JobsHandedBack(Event):
+    """How often jobs were handed back for their kinds, and of how many kinds they were, *or_more*; ever more rarely."""
+
+    level: ClassVar[str] = "warning"
+    count: int
+    kinds: int
+    or_more: bool
+    within_s: int
 
 
 @attrs.frozen(kw_only=True)

@@ -20,8 +20,9 @@ type EntryNumber = tuple[int, int]
 """An entry id as two numbers, which compare as the ids do."""
 
 NOTHING: EntryNumber = (0, 0)
-MOST_DELAYED = 100
+MOST_DELAYED = 10_000
 """Delayed jobs, those first that are due first, whose kinds are looked at: one of an unknown kind is due soon."""
+PAGE = 500
 UNKNOWN_HOPS = 3
 """So often handed back, a job is of a kind that no worker knows; the first hops follow each other within a second."""
 _DIGITS = 18
@@ -149,14 +150,19 @@ class Inspection:
 
     def _unknown_kinds(self) -> Iterator[str]:
         """Yield the kind of each job that has been handed back as unknown more often than a deploy explains."""
-        with mapped_errors():
-            members: Any = self._client.zrange(self._keys.delayed, 0, MOST_DELAYED - 1)
-            if not members:
-                return
-            with self._client.pipeline(transaction=False) as pipe:
-                pipe.hmget(self._keys.delayed_body, members)
-                bodies = row_or_none(pipe.execute(raise_on_error=False)[0])
-        for body in bodies or ():
+        for start in range(0, MOST_DELAYED, PAGE):
+            with mapped_errors():
+                members: Any = self._client.zrange(self._keys.delayed, start, start + PAGE - 1)
+                if not members:
+                    return
+                with self._client.pipeline(transaction=False) as pipe:
+                    pipe.hmget(self._keys.delayed_body, members)
+                    bodies = row_or_none(pipe.execute(raise_on_error=False)[0])
+            yield from self._unknown_among(bodies or ())
+
+    @staticmethod
+    def _unknown_among(bodies: Iterable[bytes | None]) -> Iterator[str]:
+        for body in bodies:
             fields = fields_of_body(body) if body is not None else {}
             hops = fields.get(b"hops", b"")
             if hops.isdigit() and int(hops[:_DIGITS]) >= UNKNOWN_HOPS:

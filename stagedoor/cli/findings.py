@@ -6,9 +6,9 @@ from typing import Literal
 import attrs
 
 from stagedoor.broker.checkup import ConsumerView, Examination
-from stagedoor.broker.inspection import Overview
+from stagedoor.broker.inspection import MOST_DELAYED, Overview
 from stagedoor.broker.redis import CAP_SHARE, FORGET_CONSUMER_MS
-from stagedoor.cli.text import counted, printable, span, unknown_kind
+from stagedoor.cli.text import counted, printable, span, unknown_kinds
 from stagedoor.core.keys import POOL
 from stagedoor.orders import Backlog, InvariantReport, Leftover, ParkedRow
 from stagedoor.settings import Settings
@@ -219,11 +219,11 @@ def of_overview(overview: Overview, settings: Settings) -> Iterator[Finding]:
     """Say what is wrong with the flow of work."""
     yield from _workers(overview, settings)
     yield from _stream(overview, settings)
-    for kind, count in overview.unknown_kinds.items():
+    for seen in unknown_kinds(overview.unknown_kinds, is_cut=overview.delayed > MOST_DELAYED):
         yield Finding(
             about="kinds",
             level="wrong",
-            seen=unknown_kind(kind, count),
+            seen=seen,
             means="is a module missing in plugins, or its name misspelt? After a day they become dead letters",
             fix="nothing: set plugins where the workers run",
         )

@@ -216,6 +216,14 @@ def _swept(fields: Fields) -> str:
     return f"{said}, counted as a crash" if crashed else said
 
 
+def _handed_back(fields: Fields) -> str:
+    times, kinds = (fields.pop(name, 0) for name in ("count", "kinds"))
+    more = " or more" if fields.pop("or_more", False) else ""
+    of = f"{kinds:,}{more} {'kind' if kinds == 1 and not more else 'kinds'}"
+    within = span(fields.pop("within_s", None))
+    return f"jobs were handed back {counted(times, 'time')} in {within}, of {of} that no module in plugins knows"
+
+
 _SENTENCES: Mapping[str, Sentence] = {
     "worker_started": _started,
     "worker_stopping": _stopping,
@@ -223,6 +231,10 @@ _SENTENCES: Mapping[str, Sentence] = {
     "warned": _template("{message}"),
     "delivery_started": _template("started {kind:<14}  order {order_id}  attempt {attempt}"),
     "delivery_settled": _delivery,
+    "kind_unknown": _template(
+        "no module in plugins knows the kind {kind}: its jobs are handed back until a worker knows it, for a day"
+    ),
+    "jobs_handed_back": _handed_back,
     "tenure_lost": _template(
         "{kind} {entry_id} is somebody else's now, as we noticed at the {at}; nothing was written"
     ),

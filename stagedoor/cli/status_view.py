@@ -10,10 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from stagedoor.broker.connection import Link, masked
-from stagedoor.broker.inspection import Inspection, Overview, StreamView, WorkerView
+from stagedoor.broker.inspection import MOST_DELAYED, Inspection, Overview, StreamView, WorkerView
 from stagedoor.cli.flow_show import STYLES
 from stagedoor.cli.output import print_json, safe, show, table
-from stagedoor.cli.text import counted, printable, span, unknown_kind
+from stagedoor.cli.text import counted, printable, span, unknown_kinds
 from stagedoor.core.call import CallState
 from stagedoor.core.keys import Keys
 from stagedoor.errors import BrokerUnavailable, ConfigurationError
@@ -166,8 +166,8 @@ def remarks_on(overview: Overview, settings: Settings, *, backlog: Backlog | Non
     if overview.dead:
         letters = counted(overview.dead, "dead letter: a job that was", "dead letters: jobs that were")
         yield f"{letters} given up, each with its reason: dead list", "red"
-    for kind, count in overview.unknown_kinds.items():
-        yield f"{unknown_kind(kind, count)}: is a module missing in plugins?", "red"
+    for seen in unknown_kinds(overview.unknown_kinds, is_cut=overview.delayed > MOST_DELAYED):
+        yield f"{seen}: is a module missing in plugins?", "red"
     if parked := overview.calls[CallState.PARKED]:
         calls = counted(parked, "call is parked: it waits", "calls are parked: they wait")
         yield f"{calls} for somebody: flow list --state parked", "red"

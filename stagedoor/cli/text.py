@@ -5,7 +5,10 @@ forge a second line, ESC sequences that would drive the terminal, marks that tur
 the direction of writing. Whatever is not printable is written as an escape.
 """
 
+from collections.abc import Iterator, Mapping
+
 LONGEST = 300
+FEW_KINDS = 3
 LONGEST_SPAN_S = 100_000 * 86_400
 """Some 270 years; a due time that somebody else has written may be 300 digits away, or infinitely far."""
 
@@ -41,9 +44,21 @@ def counted(count: int | str, one: str, many: str | None = None) -> str:
     return f"{number} {one if number == '1' else many or f'{one}s'}"
 
 
-def unknown_kind(kind: str, count: int) -> str:
-    """Say that jobs wait whose kind no worker knows."""
-    return f"{counted(count, 'job waits', 'jobs wait')} for a worker that knows {printable(kind, 64) or 'its kind'}"
+def unknown_kinds(kinds: Mapping[str, int], *, is_cut: bool) -> Iterator[str]:
+    """Say that jobs wait whose kinds no worker knows: of which most wait by their names, of all others their number.
+
+    Args:
+        kinds: how many jobs of each wait.
+        is_cut: there may be more than these.
+    """
+    first = sorted(kinds.items(), key=lambda pair: (-pair[1], pair[0]))
+    for kind, count in first[:FEW_KINDS]:
+        waiting = counted(count, "job waits", "jobs wait")
+        yield f"{waiting} for a worker that knows {printable(kind, 64) or 'its kind'}"
+    if rest := first[FEW_KINDS:]:
+        jobs = counted(sum(count for _kind, count in rest), "job")
+        kinds = f"{'at least ' if is_cut else ''}{len(rest):,} more {'kinds' if len(rest) > 1 else 'kind'}"
+        yield f"{jobs} of {kinds} {'waits' if jobs == '1 job' else 'wait'} for workers that know them"
 
 
 def span(seconds: float | None) -> str:

@@ -72,8 +72,8 @@ class Probes:
     def problems(self) -> list[str]:
         """Return why this worker makes no progress; nothing when it does."""
         condition = self._vitals.condition
-        # A worker that starts work, or has no slot free, makes progress: Redis is not asked for that.
-        is_idle = min(condition.free_for_s, condition.quiet_for_s) > START_S
+        # A worker that gets through work, or has no slot free, makes progress: Redis is not asked for that.
+        is_idle = min(condition.free_for_s, condition.still_for_s) > START_S
         waiting = (self._waiting() if is_idle else None) or NOTHING_WAITS
         return problems(condition, block_s=self._block_s, waiting=waiting.count, waiting_s=waiting.for_s)
 

@@ -20,6 +20,7 @@ from stagedoor.errors import BrokerError, BrokerUnavailable, GroupMissing, NameT
 from stagedoor.events import DeliverySettled, EntriesReturned, EventStream, SettleRefused, TenureLost
 from stagedoor.weather import Weather
 from stagedoor.worker.held import HeldDelivery, Register
+from stagedoor.worker.strangers import Strangers
 
 MOST_PER_BATCH = 500
 MOST_BYTES = 1024 * 1024
@@ -64,6 +65,7 @@ class Settler:
         self._idle = trio.Condition()
         self._when_idle: dict[Callable[[], None], None] = {}
         self._limiter = trio.CapacityLimiter(1)
+        self._strangers = Strangers(events, clock=trio.current_time)
 
     @property
     def owed(self) -> int:
@@ -234,7 +236,10 @@ class Settler:
                 )
             )
         elif self._events.is_heard:
-            self._events.emit(self._canonical(held, owed.outcome))
+            line = self._canonical(held, owed.outcome)
+            self._events.emit(line)
+            if isinstance(owed.outcome, UnknownKind):
+                self._strangers.note(line)
 
     def _canonical(self, held: HeldDelivery, outcome: Outcome) -> DeliverySettled:
         job = held.job

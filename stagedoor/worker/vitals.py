@@ -12,7 +12,7 @@ from typing import Protocol
 import attrs
 import trio
 
-from stagedoor.events import DeliveryStarted, Event
+from stagedoor.events import DeliverySettled, DeliveryStarted, Event
 
 TICK_S = 0.25
 LAG_TICKS = 40
@@ -42,8 +42,9 @@ class Condition:
 
     *free_for_s* is how long slots have been free without a break, 0 while all are
     taken; *read_age_s* how long ago the reader last had an answer, or had no room to
-    ask; *quiet_for_s* how long ago a handler last started. *lag_s* is the longest lag of the
-    last ten seconds, *overdue_s* how late the loop is just now.
+    ask; *quiet_for_s* how long ago a handler last started, *still_for_s* how long ago that was or a delivery
+    was settled that no handler gets: a malformed one, or one of a kind that is unknown here. *lag_s* is the
+    longest lag of the last ten seconds, *overdue_s* how late the loop is just now.
     """
 
     slots: int
@@ -54,6 +55,7 @@ class Condition:
     free_for_s: float
     read_age_s: float
     quiet_for_s: float
+    still_for_s: float
     lag_s: float
     overdue_s: float
     is_reading: bool
@@ -75,6 +77,7 @@ class Vitals:
         self._held: Callable[[], int] = lambda: 0
         self._slots = 0
         self._started_at = self._born_at
+        self._settled_at = self._born_at
         self._full_at = self._born_at
         self._due_at = float("inf")
         self._lags: deque[float] = deque(maxlen=LAG_TICKS)
@@ -85,9 +88,11 @@ class Vitals:
         self._reader, self._executor, self._held, self._slots = reader, executor, held, slots
 
     def take(self, event: Event) -> None:
-        """Note that a handler has started; subscribe it to the events."""
+        """Note that a handler has started, or that none was needed; subscribe it to the events."""
         if isinstance(event, DeliveryStarted):
             self._started_at = self._clock()
+        elif isinstance(event, DeliverySettled) and event.run_s is None:
+            self._settled_at = self._clock()
 
     def stopping(self) -> None:
         """Note that nothing more is claimed from now on, and rightly so."""
@@ -130,6 +135,7 @@ class Vitals:
             free_for_s=max(0.0, now - self._full_at),
             read_age_s=max(0.0, now - read_at),
             quiet_for_s=max(0.0, now - self._started_at),
+            still_for_s=max(0.0, now - max(self._started_at, self._settled_at)),
             lag_s=max([*self._lags, overdue_s]),
             overdue_s=overdue_s,
             is_reading=is_reading,
@@ -155,12 +161,14 @@ def problems(condition: Condition, *, block_s: float, waiting: int, waiting_s: f
         return [*found, f"the worker does not read yet, {condition.quiet_for_s:.0f} s after its start"]
     if condition.read_age_s > block_s + READ_MARGIN_S:
         found.append(f"slots are free, but no read has been answered for {condition.read_age_s:.1f} s")
-    idle_s = min(condition.free_for_s, condition.quiet_for_s)
-    if waiting and min(waiting_s, idle_s) > START_S:
+    # A flood of jobs that no handler gets is worked through, and what is behind it comes in its turn.
+    still_s = min(condition.free_for_s, condition.still_for_s)
+    if waiting and min(waiting_s, still_s) > START_S:
         found.append(
             f"slots are free and {waiting} entries wait, the first for {waiting_s:.1f} s, "
-            f"but no handler has started for {condition.quiet_for_s:.1f} s"
+            f"but nothing has been started or settled for {condition.still_for_s:.1f} s"
         )
+    idle_s = min(condition.free_for_s, condition.quiet_for_s)
     if condition.ready and idle_s > START_S:
         found.append(f"slots are free, but {condition.ready} claimed jobs have not started for {idle_s:.1f} s")
     return found

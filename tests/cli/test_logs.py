@@ -19,6 +19,8 @@ from stagedoor.events import (
     DeliveryStarted,
     Event,
     EventStream,
+    JobsHandedBack,
+    KindUnknown,
     RowsPublished,
     Warned,
     WorkerStopped,
@@ -150,12 +152,28 @@ def test_the_line_of_a_flows_entry_says_how_its_pass_has_left_the_call(
     assert text_of(passed) == said
 
 
-def test_an_unknown_kind_warns_at_its_first_hop_and_then_ever_more_rarely() -> None:
+def test_each_hand_back_has_its_line_for_who_debugs_and_its_kind_one_for_who_operates() -> None:
     hops = [DeliverySettled(outcome="unknown", kind="k", entry_id="5-0", deliveries=1, hops=n) for n in range(1, 70)]
-    assert [one.hops for one in hops if one.severity == "warning"] == [1, 2, 4, 8, 16, 32, 64]
-    assert {one.severity for one in hops} == {"warning", "info"}
-    said = "! unknown  k               handed back 1 time, for no module in plugins knows it  entry_id=5-0"
+    assert {one.severity for one in hops} == {"debug"}
+    said = "  unknown  k               handed back 1 time, for no module in plugins knows it  entry_id=5-0"
     assert text_of(hops[0]) == said
+    assert text_of(KindUnknown(kind="k", entry_id="5-0", order_id=7)) == (
+        "! no module in plugins knows the kind k: its jobs are handed back until a worker knows it, for a day  "
+        "entry_id=5-0  order_id=7"
+    )
+
+
+@pytest.mark.parametrize(
+    "count,kinds,or_more,said",
+    [
+        (1, 1, False, "1 time in 2 min, of 1 kind that"),
+        (12_345, 7, False, "12,345 times in 2 min, of 7 kinds that"),
+        (12_345, 1000, True, "12,345 times in 2 min, of 1,000 or more kinds that"),
+    ],
+)
+def test_hand_backs_are_counted(count: int, kinds: int, or_more: bool, said: str) -> None:
+    event = JobsHandedBack(count=count, kinds=kinds, or_more=or_more, within_s=120)
+    assert text_of(event) == f"! jobs were handed back {said} no module in plugins knows"
 
 
 def test_numbers_have_the_words_that_fit_them() -> None:

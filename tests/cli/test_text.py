@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from stagedoor.cli.output import hanging
-from stagedoor.cli.text import counted, printable, span
+from stagedoor.cli.text import counted, printable, span, unknown_kinds
 
 
 @pytest.mark.parametrize(
@@ -44,6 +44,9 @@ def test_a_long_text_is_cut_and_says_so() -> None:
         (300, "5 min"),
         (7300, "2 h"),
         (400_000, "5 d"),
+        (8.64e9, "more than 100,000 d"),
+        (1e300, "more than 100,000 d"),
+        (float("inf"), "more than 100,000 d"),
     ],
 )
 def test_a_length_of_time_is_said_in_its_unit(seconds: float | None, said: str) -> None:
@@ -64,6 +67,39 @@ def test_a_length_of_time_is_said_in_its_unit(seconds: float | None, said: str) 
 )
 def test_a_count_has_the_words_that_fit_it(count: int | str, words: tuple[str, ...], said: str) -> None:
     assert counted(count, *words) == said
+
+
+@pytest.mark.parametrize(
+    "kinds,is_cut,said",
+    [
+        ({}, False, []),
+        ({"a": 1}, False, ["1 job waits for a worker that knows a"]),
+        ({"": 2}, False, ["2 jobs wait for a worker that knows its kind"]),
+        ({"a\x1b": 1}, False, [r"1 job waits for a worker that knows a\x1b"]),
+        (
+            {"d": 1, "c": 1, "b": 9, "a": 1},
+            False,
+            [
+                "9 jobs wait for a worker that knows b",
+                "1 job waits for a worker that knows a",
+                "1 job waits for a worker that knows c",
+                "1 job of 1 more kind waits for workers that know them",
+            ],
+        ),
+        (
+            {f"k{number:05}": 2 for number in range(10_000)},
+            True,
+            [
+                "2 jobs wait for a worker that knows k00000",
+                "2 jobs wait for a worker that knows k00001",
+                "2 jobs wait for a worker that knows k00002",
+                "19,994 jobs of at least 9,997 more kinds wait for workers that know them",
+            ],
+        ),
+    ],
+)
+def test_kinds_that_nobody_knows_are_few_lines(kinds: dict[str, int], is_cut: bool, said: list[str]) -> None:
+    assert list(unknown_kinds(kinds, is_cut=is_cut)) == said
 
 
 def test_a_long_line_goes_on_below_its_beginning() -> None:

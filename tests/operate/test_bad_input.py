@@ -252,7 +252,7 @@ def test_what_needs_a_key_of_the_wrong_type_waits_and_all_else_goes_on(
     real: RedisHarness, start: Callable[..., Worker], command: Run
 ) -> None:
     """Refused outcomes stay pending and are told once; after doctor --fix they are written."""
-    worker = start("json", slots="4")
+    worker = start("json", slots="4", **{"log-level": "debug"})
     worker.wait_for_health(200)
     for key in (real.keys.dead, real.keys.delayed, real.keys.delayed_body, real.keys.crashes, real.keys.trimmed):
         real.client.delete(key)

@@ -6,13 +6,13 @@ import pytest
 
 from stagedoor.broker.publishing import OutboxEntry
 from stagedoor.core.call import CallOutcome, CallState, Finish, Kind, Park, Sleep, StepState, Wait
-from stagedoor.core.codec import Fields
+from stagedoor.core.codec import Fields, pack
 from stagedoor.core.outcome import Dead, Reason, UnknownKind
 from stagedoor.core.tenure import Stream
 from stagedoor.orders import OrderBook
 from stagedoor.relay import entry_of
 from tests.broker.flow_harness import calls_of, done, is_now, new_call, set_field, started, take_one
-from tests.broker.harness import RedisHarness, settled
+from tests.broker.harness import RedisHarness, job, settled
 from tests.cli.test_order import line
 from tests.operate.conftest import Run
 
@@ -54,6 +54,21 @@ def test_a_kind_that_no_worker_knows_is_named_by_status_and_doctor(real: RedisHa
         findings = command("doctor", "--json").data["findings"]
         assert (("wrong", said) in [(one["level"], one["seen"]) for one in findings]) is is_told
         worker.promote()
+
+
+def test_a_flood_of_kinds_that_no_worker_knows_is_a_few_lines(real: RedisHarness, command: Run) -> None:
+    """More than one page of them, and one of which there are many; the exit codes stay what they were."""
+    for number in range(1200):
+        fields = job("thank_yu" if number % 3 == 0 else f"kind{number}", hops="3", origin="1-1")
+        body = pack([b"1", *(part for pair in fields for part in pair)])
+        real.put_delayed(f"1:{number}-1", body)
+    said = command("status")
+    lines = [one for one in said.out.splitlines() if "for a worker that knows" in one or "more kinds" in one]
+    assert lines[0] == "! 400 jobs wait for a worker that knows thank_yu: is a module missing in plugins?"
+    assert lines[-1].startswith("! 798 jobs of 798 more kinds wait for workers that know them")
+    assert (len(lines), said.code) == (4, 0)
+    found = command("doctor", "--json")
+    assert (len([one for one in found.data["findings"] if one["about"] == "kinds"]), found.code) == (4, 1)
 
 
 def test_a_call_that_runs_is_in_somebodys_hands(real: RedisHarness, command: Run) -> None:

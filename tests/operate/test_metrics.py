@@ -41,7 +41,7 @@ FULL = Overview(
 )
 WELL = Condition(
     slots=8, held=0, running=0, ready=0, orphaned=0, free_for_s=60.0, read_age_s=1.0, quiet_for_s=60.0,
-    lag_s=0.01, overdue_s=0.0, is_reading=True, is_stopping=False,
+    still_for_s=60.0, lag_s=0.01, overdue_s=0.0, is_reading=True, is_stopping=False,
 )  # fmt: skip
 
 
@@ -254,6 +254,7 @@ def test_an_idle_worker_is_well() -> None:
         ({"read_age_s": 10.1}, "no read has been answered for 10.1 s"),
         ({"waiting": 3, "waiting_s": 9.0}, "3 entries wait, the first for 9.0 s"),
         ({"ready": 2}, "2 claimed jobs have not started"),
+        ({"ready": 2, "still_for_s": 1.0}, "2 claimed jobs have not started"),
         ({"overdue_s": 11.0}, "the event loop has stood still for 11.0 s"),
         ({"is_reading": False}, "does not read yet"),
     ],
@@ -268,7 +269,7 @@ def test_a_worker_without_progress_is_not_well_and_the_reason_is_given(changes: 
     [
         {"read_age_s": 9.9},
         {"waiting": 3, "waiting_s": 4.0},
-        {"waiting": 3, "waiting_s": 600.0, "quiet_for_s": 1.0},
+        {"waiting": 3, "waiting_s": 600.0, "still_for_s": 1.0},
         {"waiting": 3, "waiting_s": 600.0, "free_for_s": 1.0},
         {"ready": 2, "free_for_s": 0.0},
         {"lag_s": 60.0},
@@ -346,7 +347,20 @@ def test_a_start_ends_the_quiet(vitals: Vitals, clock: Clock) -> None:
     clock.now += 30
     assert vitals.condition.quiet_for_s == 30
     vitals.take(DeliveryStarted(kind="print", entry_id="1-1", order_id=1, attempt=1, deliveries=1))
-    assert vitals.condition.quiet_for_s == 0
+    assert vitals.condition.quiet_for_s == 0 == vitals.condition.still_for_s
+
+
+def test_what_no_handler_gets_is_progress_and_no_start(vitals: Vitals, clock: Clock) -> None:
+    """A flood of unknown kinds, or of malformed entries, is worked through; a handler's end alone starts nothing."""
+    clock.now += 30
+    for outcome, run_s in (("done", 0.5), ("retry", 0.5)):
+        vitals.take(DeliverySettled(outcome=outcome, kind="k", entry_id="1-1", deliveries=1, run_s=run_s))
+    assert (vitals.condition.quiet_for_s, vitals.condition.still_for_s) == (30, 30)
+    for outcome in ("unknown", "dead"):
+        clock.now += 5
+        vitals.take(DeliverySettled(outcome=outcome, kind="k", entry_id="1-1", deliveries=1))
+        assert vitals.condition.still_for_s == 0
+    assert vitals.condition.quiet_for_s == 40
 
 
 # -- what waits on Redis ------------------------------------------------------------------------------
