@@ -57,8 +57,9 @@ def unknown_kinds(kinds: Mapping[str, int], *, is_cut: bool) -> Iterator[str]:
         yield f"{waiting} for a worker that knows {printable(kind, 64) or 'its kind'}"
     if rest := first[FEW_KINDS:]:
         jobs = counted(sum(count for _kind, count in rest), "job")
-        kinds = f"{'at least ' if is_cut else ''}{len(rest):,} more {'kinds' if len(rest) > 1 else 'kind'}"
-        yield f"{jobs} of {kinds} {'waits' if jobs == '1 job' else 'wait'} for workers that know them"
+        others = counted(len(rest), "more kind")
+        least = "at least " if is_cut else ""
+        yield f"{jobs} of {least}{others} {'waits' if jobs == '1 job' else 'wait'} for workers that know them"
 
 
 def span(seconds: float | None) -> str:
