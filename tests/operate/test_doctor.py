@@ -181,12 +181,14 @@ def test_delayed_jobs_that_would_never_be_due_run_after_all(either: RedisHarness
 
 
 def test_mending_leaves_alone_what_is_in_order(real: RedisHarness) -> None:
-    real.client.zadd(real.keys.delayed, {"1:1-1": 4e12})
+    in_an_hour_ms = (real.client.time()[0] + 3600) * 1000.0
     real.client.hset(real.keys.delayed_body, "1:1-1", pack([b"1", b"kind", b"k"]))
-    checkup = Checkup(real.link, real.keys)
-    real.client.zadd(real.keys.delayed, {"1:2-2": 1.0})
-    assert checkup.mend(["1:2-2", "1:3-3"]) == 0
-    assert real.client.zscore(real.keys.delayed, "1:2-2") == 1.0
+    real.client.zadd(real.keys.delayed, {"1:1-1": in_an_hour_ms, "1:2-2": 1.0})
+    assert Checkup(real.link, real.keys).mend(["1:1-1", "1:2-2", "1:3-3"]) == 0
+    assert real.client.zrange(real.keys.delayed, 0, -1, withscores=True) == [
+        (b"1:2-2", 1.0),
+        (b"1:1-1", in_an_hour_ms),
+    ]
 
 
 def test_corrupt_members_and_scores_of_every_kind_are_looked_at(real: RedisHarness, command: Run) -> None:
