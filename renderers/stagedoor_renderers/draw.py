@@ -284,12 +284,21 @@ class Press:
         shown = [(item, words) for item, words in filled if words]
         top = box.y
         for index, (item, words) in enumerate(shown):
-            # Those below keep room for one line each at their smallest.
-            kept = sum(below.gap + below.min_size / MM for below, _ in shown[index + 1 :])
+            # Those below keep the room that they need at their smallest.
+            kept = sum(below.gap + self._least(below, text, box.w) for below, text in shown[index + 1 :])
             top += item.gap if index else 0.0
             block = self._fitted(item, words, width=box.w, height=max(0.0, box.y + box.h - top - kept))
             self._lines(block, box.x, top, box.w, style=_style(item, words, box.align))
             top += self._tall(block, item.font, item.leading) / MM
+
+    def _least(self, item: model.Entry, words: str, width: float) -> float:
+        """Return how many mm *item* needs at its smallest size, with a line's descenders."""
+        size = min(item.min_size, item.size)
+        spaced = sharing.tracking(words, item.tracking)
+        block = self._setter.fit(
+            item.font, words, size=size, floor=size, width=width * MM, max_lines=item.lines, tracking=spaced
+        )
+        return size * (1 + item.leading * (len(block.lines) - 1)) / MM
 
     def _fitted(self, box: model.Text | model.Entry, words: str, *, width: float, height: float) -> Block:
         return self._setter.fit(

@@ -22,15 +22,13 @@ from stagedoor_renderers.boxes import Facts
 from stagedoor_renderers.kit.desk import Typesetter
 from stagedoor_renderers.kit.scripts import has_right_to_left
 from stagedoor_renderers.kit.sheet import MM
-from stagedoor_renderers.kit.typeset import Block, break_lines
+from stagedoor_renderers.kit.typeset import Block, break_lines, words_of
 
 LABEL_FLOOR = 4.5
 """Labels shrink to this size, in points, before they are broken, and then end in an ellipsis."""
 
 _LABEL_LINES = 2
 _JOINTS = re.compile("[-/ ]+")
-_KERNED = 1.03
-"""Where a line may end is found without kerning, which makes a line narrower or wider by a little."""
 LABEL_LEADING = 1.2
 
 _ONE_LINE = 0.75
@@ -152,7 +150,7 @@ class _Sharing:
             if row is not None and row.size >= self._box.size * _ONE_LINE:
                 return row
         longest = [
-            max((self._setter.width_of(self._box.font, word, 1.0) for word in fact.words.split()), default=0.0)
+            max(self._setter.width_of(self._box.font, word, 1.0) for word in words_of(fact.words))
             for fact in self._facts
         ]
         part = self.room / len(self._facts) / self._floor
@@ -180,7 +178,7 @@ class _Sharing:
         size = min(LABEL_FLOOR, self._box.label_size)
         ends = [match.end() for match in _JOINTS.finditer(label)] or [len(label)]
         widths = (max(self._label_width(part, size) for part in (label[:end].rstrip(" "), label[end:])) for end in ends)
-        return min(widths) * _KERNED
+        return min(widths)
 
     # -- words ----------------------------------------------------------------
 

@@ -1,11 +1,16 @@
 """Setting text: nothing is lost, nothing is wider than its box, nothing takes for ever."""
 
+import gc
+import weakref
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stagedoor_renderers.kit.desk import Typesetter
 from stagedoor_renderers.kit.direction import visual
 from stagedoor_renderers.kit.faces import Faces
+from stagedoor_renderers.kit.scripts import is_mark
 from stagedoor_renderers.kit.showing import _over, show
 from stagedoor_renderers.kit.text import cleaned, drawable
 from stagedoor_renderers.kit.typeset import ELLIPSIS, break_lines, fit, rejoined, width_of
@@ -32,13 +37,95 @@ def test_no_line_is_wider_than_its_box_unless_it_is_one_character(text: str, wid
         assert line.width <= width + 0.5 or len(line.text) == 1
 
 
-@given(TEXT, st.floats(min_value=30, max_value=400), st.integers(min_value=1, max_value=4))
-def test_what_is_fitted_fits(text: str, width: float, lines: int) -> None:
-    block = fit(FACE, text, size=20, floor=6, width=width, max_lines=lines)
+@given(TEXT, st.floats(min_value=30, max_value=400), st.integers(min_value=1, max_value=4), st.sampled_from([0.0, 140]))
+def test_what_is_fitted_fits(text: str, width: float, lines: int, tracking: float) -> None:
+    block = fit(FACE, text, size=20, floor=6, width=width, max_lines=lines, tracking=tracking)
     assert len(block.lines) <= lines
     assert 6 <= block.size <= 20
-    assert all(line.width <= width + 0.5 for line in block.lines)
+    for line in block.lines:
+        assert width_of(FACE, line.text, block.size, tracking=tracking) == pytest.approx(line.width)
+        assert line.width <= width + 0.5
     assert not block.truncated or block.lines[-1].text.endswith(ELLIPSIS)
+
+
+# -- what an ellipsis leaves ---------------------------------------------------
+
+JOINED = st.text(alphabet="\nabcWil -/–éŠ.山田、שלx\u030c", min_size=20, max_size=120).map(
+    lambda text: drawable(cleaned(text), FACES.common).text
+)
+
+
+def letter_at(text: str, start: int) -> str:
+    """The blanks, the letter and its marks from *start* on."""
+    end = start
+    while end < len(text) and text[end] == " ":
+        end += 1
+    end += 1
+    while end < len(text) and is_mark(text[end]):
+        end += 1
+    return text[start:end]
+
+
+@given(JOINED, st.floats(min_value=30, max_value=150), st.integers(min_value=1, max_value=3))
+def test_an_ellipsis_keeps_every_letter_that_has_room_and_its_marks(text: str, width: float, lines: int) -> None:
+    block = fit(FACE, text, size=10, floor=6, width=width, max_lines=lines)
+    if not block.truncated:
+        return
+    shown = "\n".join(paragraph.rstrip(" ") for paragraph in text.split("\n")) if lines > 1 else text.replace("\n", " ")
+    before = "".join(line.text + line.after for line in block.lines[:-1])
+    assert shown.startswith(before)
+    rest = shown[len(before) :].split("\n")[0]
+    kept = block.lines[-1].text.removesuffix(ELLIPSIS)
+    assert rest.startswith(kept)
+    if kept == rest:
+        return
+    following = letter_at(rest, len(kept))
+    assert not is_mark(following[0])
+    # The pair of the last letter and the ellipsis may be kerned.
+    assert width_of(FACE, kept + following + ELLIPSIS, block.size) > width - block.size / 8
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "24/7 Concierge Supporter Package including Backstage Tour and Dinner with the Artists",
+        "Anna-Maria Kovács Szabó de la Vega y Santamaría Fernández Ortega",
+        "Łucja Nguyễn-Świętopełk von und zu Hohenlohe GmbH & Co. KG, Abteilung Kultur",
+        "Block Unterrangtribünenblockseitenplatz-Nordwestkurve",
+    ],
+)
+@pytest.mark.parametrize("lines", [1, 2])
+def test_an_ellipsis_is_at_the_end_of_its_line_wherever_hyphens_and_slashes_are(words: str, lines: int) -> None:
+    width = width_of(FACE, words, 6) / (1.6 * lines)
+    block = fit(FACE, words, size=10, floor=6, width=width, max_lines=lines)
+    assert block.truncated
+    assert block.lines[-1].width > 0.85 * width
+
+
+def test_a_word_is_not_broken_at_a_joint_that_leaves_most_of_the_line_empty() -> None:
+    word = "Al-Donaudampfschifffahrtsgesellschaft"
+    assert len(break_lines(FACE, word, 12, width=width_of(FACE, word, 12) / 2)[0].text) > 10
+
+
+def test_a_space_that_does_not_break_keeps_an_amount_whole() -> None:
+    amount = "10\u202f000\u202f000,00\xa0€"
+    block = fit(FACE, f"ab {amount}", size=20, floor=6, width=width_of(FACE, amount, 8), max_lines=3)
+    assert [line.text for line in block.lines] == ["ab", amount]
+
+
+# -- what is remembered ----------------------------------------------------------
+
+
+def test_of_long_texts_few_are_remembered_and_of_short_ones_many() -> None:
+    setter = Typesetter(FACES, remembered=256)
+    texts = {"long": "long words " * 100, "short": "short words"}
+    first = {name: weakref.ref(setter.break_lines("regular", text, 10, width=99)[0]) for name, text in texts.items()}
+    for number in range(8):
+        for text in texts.values():
+            setter.break_lines("regular", f"{number} {text}", 10, width=99)
+    gc.collect()
+    assert first["short"]() is setter.break_lines("regular", texts["short"], 10, width=99)[0]
+    assert first["long"]() is None
 
 
 def test_a_line_that_fits_is_left_as_it_is() -> None:

@@ -27,6 +27,7 @@ _BALANCE_STEPS = 6
 _LINES_THAT_FILL_UP = 2
 """A broken word fills half of its line or more, so the beginnings of this many lines fill one."""
 _BLANK_ENDS = re.compile("[^ ]* *")
+_WORD_ENDS = re.compile("[ \n]+")
 _BREAK_AFTER = "-‐–—/"
 _EAST_ASIAN = re.compile("[\u2e80-\u9fff\uac00-\ud7a3\uf900-\ufaff\uff00-\uffef]")
 _NEVER_FIRST = "、。，．・：；？！）」』】〉》〕］｝ーぁぃぅぇぉっゃゅょァィゥェォッャュョ々…%,.!?:;)]}’”»"
@@ -132,9 +133,12 @@ class _Ruler:
 
     def end_that_fits(self, text: str, *, start: int = 0, width: float) -> int:
         """Return where to end the part of *text* that begins at *start* and fits: a letter with its marks at least."""
-        used, end = 0.0, start
+        advances, kerning = self.face.advances, self.face.kerning
+        used, end, previous = 0.0, start, ""
         for index in range(start, len(text)):
-            used += (self.face.advances[text[index]] + self.tracking) * self.size / 1000
+            char = text[index]
+            used += (advances[char] + kerning.get(previous + char, 0.0) + self.tracking) * self.size / 1000
+            previous = char
             if used > width and end > start:
                 break
             if index + 1 == len(text) or not scripts.is_mark(text[index + 1]):
@@ -198,6 +202,11 @@ def _may_break(text: str, index: int) -> bool:
     return _EAST_ASIAN.match(before) is not None or _EAST_ASIAN.match(after) is not None
 
 
+def words_of(text: str) -> list[str]:
+    """Return the words of *text*: a space that does not break keeps its neighbours together."""
+    return _WORD_ENDS.split(text)
+
+
 # -- fitting ------------------------------------------------------------------
 
 
@@ -230,7 +239,7 @@ def fit(
     """
     if max_lines == 1:
         return _fit_one_line(face, text.replace("\n", " "), size=size, floor=floor, width=width, tracking=tracking)
-    longest = max((width_of(face, word, 1.0, tracking=tracking) for word in text.split()), default=0.0)
+    longest = max(width_of(face, word, 1.0, tracking=tracking) for word in words_of(text))
     for step in range(_SHRINK_STEPS + 1):
         now = size - (size - floor) * step / _SHRINK_STEPS
         rows = _rows(face, now, max_lines, height=height, leading=leading)
