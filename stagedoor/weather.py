@@ -18,7 +18,7 @@ from stagedoor.events import BrokerDown, BrokerUp, Event, EventStream, GroupRecr
 
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 2.0
-"""Short enough that all workers are back within one beat after an outage, before anybody judges them."""
+"""Of all that need not be back sooner."""
 NOTABLE_S = 1.0
 """A change that lasts less is not worth a line."""
 
@@ -99,6 +99,8 @@ class Weather:
         down: makes the event of an outage from the call's name and the error.
         up: makes the event of its end from its length in seconds.
         outages: shared with others who call the same server; then *down* and *up* are its own.
+        longest_pause_s: between two tries. Whoever is judged by others after an outage must be back before
+            anybody judges.
     """
 
     def __init__(
@@ -112,8 +114,10 @@ class Weather:
         down: Callable[[str, str], Event] = broker_down,
         up: Callable[[float], Event] = broker_up,
         outages: Outages | None = None,
+        longest_pause_s: float = LONGEST_PAUSE_S,
     ) -> None:
         self.outages = outages or Outages(events, down=down, up=up)
+        self._longest_pause_s = longest_pause_s
         self._events = events
         self._rng = rng
         self._ensure_groups = ensure_groups
@@ -189,5 +193,5 @@ class Weather:
         return True
 
     async def _pause(self, failures: int) -> None:
-        longest = exponential_s(failures, FIRST_PAUSE_S, LONGEST_PAUSE_S)
+        longest = exponential_s(failures, FIRST_PAUSE_S, self._longest_pause_s)
         await trio.sleep(self._rng.uniform(longest / 2, longest))

@@ -25,6 +25,7 @@ from stagedoor.broker.deliveries import (
     Swept,
     Trimmed,
 )
+from stagedoor.broker.inspection import milliseconds
 from stagedoor.broker.publishing import OutboxEntry, Published, PublishReply
 from stagedoor.core.codec import pack, pair_up
 from stagedoor.core.entry import Claimed, Entry
@@ -121,15 +122,20 @@ class RedisDeliveries:
         buried = self._buried_incarnation(name)
         args = [
             GROUP, name, self._me.incarnation, self._settings.liveness_ttl_ms, buried,
-            MOST_PER_MOVE, self._settings.dead_maxlen, *self._record(),
+            MOST_PER_MOVE, self._settings.dead_maxlen,
         ]  # fmt: skip
         keys = [*self._streams, self._keys.worker(name), self._keys.crashes, self._keys.dead]
         while True:
-            reply = self._patiently("join", keys, args)
+            reply = self._patiently("join", keys, [*args, self._now_ms(), *self._record()])
             with sound_reply():
-                word = {b"ok": b"ok", b"live": b"live", b"more": b"more"}[reply[0]]
-            if word != b"more":
-                return word == b"ok"
+                ends = {b"ok": True, b"live": False, b"more": None, b"late": None}[reply[0]]
+            if ends is not None:
+                return ends
+
+    def _now_ms(self) -> int:
+        """Return Redis' time: calls that judge others say when they were asked for, and are void a while later."""
+        with mapped_errors(), sound_reply():
+            return milliseconds(self._link.quick.time())
 
     def _buried_incarnation(self, name: str) -> str:
         try:
@@ -278,7 +284,7 @@ class RedisDeliveries:
             keys = [*self._streams, self._keys.crashes, self._keys.dead, *map(self._keys.worker, names)]
             args = [
                 GROUP, self._settings.liveness_ttl_ms, FORGET_CONSUMER_MS, MOST_PER_MOVE,
-                self._settings.dead_maxlen, *names,
+                self._settings.dead_maxlen, self._now_ms(), *names,
             ]  # fmt: skip
             reply = self._quickly("sweep", keys, args)
             with sound_reply():
@@ -299,7 +305,7 @@ class RedisDeliveries:
             while True:
                 args = [
                     GROUP, self._settings.reclaim_idle_ms, self._cursors[stream], MOST_PER_MOVE,
-                    self._settings.dead_maxlen, stream.value,
+                    self._settings.dead_maxlen, stream.value, self._now_ms(),
                 ]  # fmt: skip
                 reply = self._quickly("reclaim", [key, self._keys.dead], args)
                 with sound_reply():

@@ -12,7 +12,7 @@ from stagedoor.core.outcome import Limits
 from stagedoor.errors import BrokerError
 from stagedoor.events import EventStream, Warned
 from stagedoor.settings import Settings
-from stagedoor.weather import Outages, Weather
+from stagedoor.weather import LONGEST_PAUSE_S, Outages, Weather
 from stagedoor.worker.attempt import Attempts, Clocks, MakeContext
 from stagedoor.worker.executor import Executor
 from stagedoor.worker.heartbeat import Heartbeat
@@ -101,6 +101,8 @@ class Parts:
             rng=given.rng,
             unavailable=BrokerError,
             outages=given.outages,
+            # Others judge us once they have been back for a time to live: we are back, and have beaten, long before.
+            longest_pause_s=min(LONGEST_PAUSE_S, given.settings.liveness_ttl_s / 5),
         )
         self.settler = self._make_settler()
         self.executor = self._make_executor()

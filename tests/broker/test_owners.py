@@ -8,6 +8,7 @@ import pytest
 from stagedoor.broker.bodies import crash_lines
 from stagedoor.broker.dead_letters import letter_of
 from stagedoor.broker.deliveries import Deliveries, Pulse, ReadReply, Swept, Trimmed
+from stagedoor.broker.redis import RedisDeliveries
 from stagedoor.core.keys import GROUP, POOL
 from stagedoor.core.tenure import Stream
 from stagedoor.errors import BrokerError, BrokerUnavailable, ConfigurationError, GroupMissing, NameTaken
@@ -683,3 +684,65 @@ def test_a_name_of_many_lines_is_one_line_of_a_crash_log(real: RedisHarness, sep
     [claimed] = worker.read(1).claimed
     assert claimed.entry.entry_id == entry_id
     assert len(claimed.crash_log) == 1
+
+
+# -- calls that a frozen server serves late ---------------------------------------------------------
+
+
+class LateClock:
+    """What a worker takes for Redis' time when it decides to judge: so many ms ago, as often as it is told."""
+
+    def __init__(self, late_ms: int, *, times: int) -> None:
+        self._late_ms = late_ms
+        self._times = times
+        self.asked = 0
+
+    def put_into(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Let every worker ask this one."""
+
+        def now_ms(worker: RedisDeliveries) -> int:
+            return self._now_ms(worker)
+
+        monkeypatch.setattr(RedisDeliveries, "_now_ms", now_ms)
+
+    def _now_ms(self, worker: RedisDeliveries) -> int:
+        self.asked += 1
+        seconds, microseconds = worker._link.quick.time()
+        now_ms = seconds * 1000 + microseconds // 1000
+        return now_ms - self._late_ms if self.asked <= self._times else now_ms
+
+
+@pytest.mark.parametrize("late_ms, moved", [(2600, 0), (2000, 1)])
+def test_a_sweep_that_is_served_late_robs_nobody(
+    real: RedisHarness, monkeypatch: pytest.MonkeyPatch, late_ms: int, moved: int
+) -> None:
+    """It was sent before the server froze; when it is served, everybody's beats are old."""
+    hold(real, real.worker("a"))
+    other = real.worker("b")
+    other.sweep()
+    real.lapse("a")
+    clock = LateClock(late_ms, times=1)
+    clock.put_into(monkeypatch)
+    assert [count for _, count, _ in other.sweep().workers] == [1] * moved
+    assert len(real.state().of(Stream.JOBS).pending) == 1
+    assert len(ids(other.read(1))) == moved
+
+
+@pytest.mark.parametrize("late_ms, moved", [(15_100, 0), (14_000, 1)])
+def test_a_reclaim_that_is_served_late_robs_nobody(
+    real: RedisHarness, monkeypatch: pytest.MonkeyPatch, late_ms: int, moved: int
+) -> None:
+    real.age(*hold(real, real.worker("a")))
+    other = real.worker("b")
+    clock = LateClock(late_ms, times=2)
+    clock.put_into(monkeypatch)
+    assert other.reclaim().moved == moved
+
+
+def test_a_name_is_taken_by_whoever_asks_in_time(real: RedisHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    real.worker("a")
+    real.lapse("a")
+    clock = LateClock(2600, times=2)
+    clock.put_into(monkeypatch)
+    assert real.worker("a").name == "a"
+    assert clock.asked == 3, "twice it was too late"

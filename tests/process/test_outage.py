@@ -24,8 +24,8 @@ IS_LONG = OUTAGE_S >= 60
 SETTINGS: Mapping[str, str] = (
     {}
     if IS_LONG
-    else {"liveness_ttl_s": "1.5", "beat_every_s": "0.3", "sweep_every_s": "0.3", "renew_every_s": "0.5",
-          "reclaim_idle_s": "3", "reclaim_every_s": "0.5"}
+    else {"liveness_ttl_s": "3", "beat_every_s": "0.5", "sweep_every_s": "0.3", "renew_every_s": "0.5",
+          "reclaim_idle_s": "6", "reclaim_every_s": "0.5"}
 )  # fmt: skip
 MOST_CPU_SHARE = 0.01 if IS_LONG else 0.15
 """Of a core: whoever spins takes all of it. In a few seconds the first calls, which come fast, weigh more."""
@@ -65,7 +65,7 @@ def test_after_an_outage_everybody_goes_on_with_what_it_held(
     server = start_redis("--appendonly", "yes", "--appendfsync", "always")
     with contextlib.closing(Theatre(server.url, "jobs", tmp_path)) as theatre:
         workers = [theatre.start(name, slots="4", **SETTINGS) for name in WORKERS]
-        orders = theatre.add("gated", JOBS)
+        orders = theatre.add("gated", JOBS, trace="0.5")
         theatre.wait_runs("start", JOBS)
         before = tenures(theatre)
         assert {consumer for consumer, _ in before.values()} == {name.encode() for name in WORKERS}

@@ -88,6 +88,20 @@ async def test_an_outage_of_a_minute_costs_few_calls_and_none_is_more_than_two_s
     assert max(pauses) <= LONGEST_PAUSE_S
 
 
+async def test_who_must_be_back_sooner_pauses_for_less(
+    autojump_clock: MockClock, recorder: Recorder, server: Server
+) -> None:
+    """A worker is judged by others a time to live after they are back themselves."""
+    hasty = Weather(
+        events=EventStream(recorder), rng=random.Random(1), unavailable=BrokerUnavailable, longest_pause_s=0.3
+    )
+    server.error = BrokerUnavailable("away")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve_after, server, 60)
+        await call(hasty, server)
+    assert max(later - earlier for earlier, later in zip(server.calls, server.calls[1:], strict=False)) <= 0.3
+
+
 async def test_an_outage_has_one_line_when_it_begins_and_one_when_it_ends_whoever_is_hit(
     autojump_clock: MockClock, weather: Weather, server: Server, recorder: Recorder
 ) -> None:

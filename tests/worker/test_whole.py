@@ -42,7 +42,6 @@ QUICK: dict[str, Any] = {"liveness_ttl_s": "0.4", "beat_every_s": "0.1", "sweep_
 def short_weather(monkeypatch: pytest.MonkeyPatch) -> None:
     """Outages are told of and got over in less time: what is tested here is not how long that takes."""
     monkeypatch.setattr("stagedoor.weather.NOTABLE_S", 0.2)
-    monkeypatch.setattr("stagedoor.weather.LONGEST_PAUSE_S", 0.2)
 
 
 def nothing(job: Any, held: Any) -> None:

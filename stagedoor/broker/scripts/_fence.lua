@@ -24,3 +24,9 @@ local function now_ms()
   local time = redis.call('TIME')
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
+
+-- Whether a call that judges others comes too late to do so. A server that was frozen serves what was sent before
+-- first, and by then everybody's beats and renewals are old.
+local function is_late(asked, patience)
+  return now_ms() - tonumber(asked) > patience / 4
+end

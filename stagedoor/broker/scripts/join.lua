@@ -13,15 +13,18 @@
 -- ARGV[5]  buried, the incarnation that the caller has proved dead, or ''
 -- ARGV[6]  most, entries to move per stream and call
 -- ARGV[7]  dead_maxlen, entries
--- ARGV[8…] field names and values of the new record
+-- ARGV[8]  asked, Redis' time in ms when the caller decided to judge
+-- ARGV[9…] field names and values of the new record
 -- Reply    {'ok', moved, trimmed}: the name is the caller's; or {'more', moved, trimmed}: call again;
+--          or {'late'}: it comes a quarter of the ttl after it was asked for, ask again;
 --          or {'live'}: a live process has the name. trimmed = list of {stream number, id}
 -- Invariant: when the name is taken, nothing is pending under it (but what could not be buried: see _pool.lua).
--- Fence: the old record's beat by Redis' clock, or its incarnation proved dead.
+-- Fence: the old record's beat by Redis' clock, and asked; or its incarnation proved dead.
 -- Cost: O(most · log pending).
 -- include: _fence.lua
 -- include: _pool.lua
 local group, consumer, most = ARGV[1], ARGV[2], tonumber(ARGV[6])
+if is_late(ARGV[8], ARGV[4]) then return {'late'} end
 local old = record_of(KEYS[3])
 local now = now_ms()
 local beats = math.abs(now - (tonumber(old[2]) or 0)) <= tonumber(ARGV[4])
@@ -38,6 +41,6 @@ for number = 1, 2 do
   if more then return {'more', moved, trimmed} end
 end
 redis.call('DEL', KEYS[3])
-redis.call('HSET', KEYS[3], 'incarnation', ARGV[3], 'beat', now, unpack(ARGV, 8, #ARGV))
+redis.call('HSET', KEYS[3], 'incarnation', ARGV[3], 'beat', now, unpack(ARGV, 9, #ARGV))
 redis.call('PEXPIRE', KEYS[3], 3600000)
 return {'ok', moved, trimmed}

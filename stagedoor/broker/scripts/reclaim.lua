@@ -9,15 +9,19 @@
 -- ARGV[4]  most, entries of the list to look at per call
 -- ARGV[5]  dead_maxlen, entries
 -- ARGV[6]  stream number, for the dead letters
+-- ARGV[7]  asked, Redis' time in ms when the caller decided to judge
 -- Reply    {cursor, moved, trimmed}: cursor '0-0' when the list was walked to its end,
---          moved = how many entries, trimmed = ids whose bodies were gone: lost jobs, now dead letters
+--          moved = how many entries, trimmed = ids whose bodies were gone: lost jobs, now dead letters.
+--          The cursor as it was, and nothing, where the call comes a quarter of the idle time after it was asked for
 -- Invariant: delivery counts do not change.
--- Fence: the idle time: live workers renew six times within it.
+-- Fence: the idle time, within which live workers renew six times; and asked.
 -- Cost: O(most · log pending).
+-- include: _fence.lua
 -- include: _pool.lua
 -- Not XAUTOCLAIM: that drops an entry without a body at once, however busy its owner, who would lose a
 -- retry that only it can still write.
 local stream, group, cursor = KEYS[1], ARGV[1], ARGV[3]
+if is_late(ARGV[7], ARGV[2]) then return {cursor, 0, {}} end
 local start = cursor == '0-0' and '-' or '(' .. cursor
 local page = redis.call('XPENDING', stream, group, start, '+', ARGV[4])
 local idle, trimmed = {}, {}

@@ -5,24 +5,27 @@
 -- KEYS[2]  stream   <ns>:critical        continuations of started flows
 -- KEYS[3]  hash     <ns>:crashes         crash log per entry
 -- KEYS[4]  stream   <ns>:dead            dead letters
--- KEYS[5…] hash     <ns>:worker:<name>   records of the consumers named in ARGV[6…], in that order
+-- KEYS[5…] hash     <ns>:worker:<name>   records of the consumers named in ARGV[7…], in that order
 -- ARGV[1]  group
 -- ARGV[2]  ttl in ms after which a worker without a beat has lapsed
 -- ARGV[3]  forget in ms after which a consumer without record and entries is deleted
 -- ARGV[4]  most, entries to move per consumer, stream and call
 -- ARGV[5]  dead_maxlen, entries
--- ARGV[6…] names of consumers, as an earlier reply gave them
+-- ARGV[6]  asked, Redis' time in ms when the caller decided to judge
+-- ARGV[7…] names of consumers, as an earlier reply gave them
 -- Reply    {names, swept, trimmed, more}: names = every consumer now, swept = list of {name, entries moved,
---          1 when it counts as a crash}, trimmed = list of {stream number, id}, more = 1: call again at once
+--          1 when it counts as a crash}, trimmed = list of {stream number, id}, more = 1: call again at once.
+--          All of it is empty where the call comes a quarter of the ttl after it was asked for
 -- Invariant: who has lapsed is decided by Redis' clock in the call that moves its entries.
--- Fence: the record's beat.
+-- Fence: the record's beat, and asked.
 -- Cost: O(consumers + entries moved · log pending).
 -- include: _fence.lua
 -- include: _pool.lua
 local group, ttl, forget, most = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+if is_late(ARGV[6], ttl) then return {{}, {}, {}, 0} end
 local now = now_ms()
 local named = {}
-for i = 6, #ARGV do named[ARGV[i]] = KEYS[i - 1] end
+for i = 7, #ARGV do named[ARGV[i]] = KEYS[i - 2] end
 
 local names, seen, swept, trimmed, more = {}, {}, {}, {}, 0
 for number = 1, 2 do
