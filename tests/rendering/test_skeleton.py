@@ -20,8 +20,8 @@ def test_the_skeleton_conforms_as_it_stands(tmp_path: Path) -> None:
     folder = new_renderer("house-ticket", parent=tmp_path)
     quick = ["-k", "not another_process and not eight_threads"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", *quick],
-        cwd=folder,
+        [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", *quick, folder.name],
+        cwd=tmp_path,
         env={"PYTHONPATH": ":".join(sys.path)},
         capture_output=True,
         text=True,
