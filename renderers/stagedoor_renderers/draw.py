@@ -12,17 +12,13 @@ import attrs
 from stagedoor.errors import InvalidRequest
 from stagedoor_renderers import boxes as model
 from stagedoor_renderers import sharing
-from stagedoor_renderers.kit import text as pipeline
+from stagedoor_renderers.ground import Ground, draw_shape
 from stagedoor_renderers.kit.desk import Typesetter
-from stagedoor_renderers.kit.faces import Faces, Weight
-from stagedoor_renderers.kit.pen import Color, Pen, number
+from stagedoor_renderers.kit.faces import Weight
+from stagedoor_renderers.kit.pen import Color, number
 from stagedoor_renderers.kit.qr import QrTooSmall, qr_code
 from stagedoor_renderers.kit.sheet import MM, Sheet
 from stagedoor_renderers.kit.typeset import Block, Line, from_the_right, rejoined
-from stagedoor_renderers.telling import clean
-
-_NAMED_CODES = 8
-"""How many missing characters a note names."""
 
 _ROUNDING = 1e-6
 """A box that has room for three lines to the last bit has room for three."""
@@ -38,82 +34,6 @@ _FURTHER_PAGES = 50
 
 _TURNS = {90: (0, -1), 180: (-1, 0), 270: (0, 1)}
 """Cosine and sine of a turn clockwise."""
-
-
-# -- content ------------------------------------------------------------------
-
-
-@attrs.frozen(kw_only=True)
-class Prepared:
-    """Content of which every character can be drawn, and a note for every field where one could not."""
-
-    fields: Mapping[str, str]
-    notes: tuple[str, ...] = ()
-
-
-def prepared(content: Mapping[str, str], faces: Faces) -> Prepared:
-    """Return *content* cleaned, shaped, and with visible marks for what no font covers."""
-    fields: dict[str, str] = {}
-    notes: list[str] = []
-    for name, value in clean(content).items():
-        drawable = pipeline.drawable(value, faces.common)
-        fields[name] = drawable.text
-        if drawable.missing:
-            notes.append(_note(name, drawable.missing))
-    return Prepared(fields=fields, notes=tuple(notes))
-
-
-def _note(field: str, missing: Sequence[str]) -> str:
-    # Of a joined form, the letter that was typed.
-    codes = sorted({f"U+{ord(char):04X}" for chars in missing for char in pipeline.spoken(chars)})
-    more = " and more" if len(codes) > _NAMED_CODES else ""
-    named = ", ".join(codes[:_NAMED_CODES])
-    return f"{field}: {len(missing)} replaced by a mark, for no font here draws {named}{more}"
-
-
-# -- what is the same on every ticket -----------------------------------------
-
-
-@attrs.frozen
-class Ground:
-    """The shapes that a layout begins with, as operators, and how many boxes they are."""
-
-    operators: str
-    boxes: int
-
-
-def ground_of(layout: model.Layout) -> Ground:
-    """Return the ground of *layout*: its boxes up to the first that depends on a ticket."""
-    pen = Pen()
-    count = 0
-    for box in layout.boxes:
-        if not isinstance(box, model.Rect | model.Circle | model.Rule) or box.needs or box.unless:
-            break
-        _draw_shape(pen, box, layout)
-        count += 1
-    return Ground(pen.operators, count)
-
-
-def _draw_shape(pen: Pen, box: model.Rect | model.Circle | model.Rule, layout: model.Layout) -> None:
-    height, color = layout.page.height, layout.colors[box.color]
-    match box:
-        case model.Rect():
-            bottom = (height - box.y - box.h) * MM
-            pen.rect(box.x * MM, bottom, box.w * MM, box.h * MM, color=color, radius=box.radius * MM)
-        case model.Circle():
-            pen.circle(box.x * MM, (height - box.y) * MM, box.r * MM, color=color)
-        case model.Rule():
-            pen.line(
-                (box.x1 * MM, (height - box.y1) * MM),
-                (box.x2 * MM, (height - box.y2) * MM),
-                color=color,
-                width=box.width,
-                dash=[length * MM for length in box.dash],
-                round_caps=box.round,
-            )
-
-
-# -- tickets ------------------------------------------------------------------
 
 
 @attrs.frozen(kw_only=True)
@@ -213,7 +133,7 @@ class Press:
     def _box(self, box: model.Box, content: Mapping[str, str]) -> Overflow | None:
         match box:
             case model.Rect() | model.Circle() | model.Rule():
-                _draw_shape(self._sheet.pen, box, self._layout)
+                draw_shape(self._sheet.pen, box, self._layout)
             case model.Qr():
                 self._qr(box, content["token"])
             case model.Picture():

@@ -7,7 +7,7 @@ import attrs
 from stagedoor.errors import InvalidRequest
 from stagedoor.rendering.api import Check, Position, RenderRequest
 from stagedoor_renderers import probe
-from stagedoor_renderers.draw import prepared
+from stagedoor_renderers.drawable import prepared
 from stagedoor_renderers.fields import SEPARATOR, Teller
 from stagedoor_renderers.kit.faces import Weight
 from stagedoor_renderers.kit.scripts import has_right_to_left

@@ -17,7 +17,7 @@ from stagedoor.errors import ConfigurationError
 from stagedoor.rendering.api import Event
 from stagedoor_renderers import probe
 from stagedoor_renderers.boxes import Layout
-from stagedoor_renderers.draw import Prepared, prepared
+from stagedoor_renderers.drawable import Prepared, prepared
 from stagedoor_renderers.fields import event_content
 from stagedoor_renderers.kit import text
 from stagedoor_renderers.kit.desk import Typesetter

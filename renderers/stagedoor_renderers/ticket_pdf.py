@@ -10,8 +10,10 @@ from stagedoor.errors import ConfigurationError, InvalidRequest
 from stagedoor.rendering.api import Check, RenderRequest
 from stagedoor_renderers import probe
 from stagedoor_renderers.boxes import Layout
-from stagedoor_renderers.draw import Ground, Overflow, Prepared, Press, ground_of, prepared
+from stagedoor_renderers.draw import Overflow, Press
+from stagedoor_renderers.drawable import Prepared, prepared
 from stagedoor_renderers.fields import Content, Teller
+from stagedoor_renderers.ground import Ground, ground_of
 from stagedoor_renderers.kit import settings
 from stagedoor_renderers.kit.sheet import Sheet
 from stagedoor_renderers.layout import without_room

@@ -1,12 +1,14 @@
-"""`ticket-png`: the first page of the ticket as a picture, for mails and shop pages.
+"""`ticket-png`: the ticket as a picture, for mails and shop pages; further pages stand below the first.
 
 It needs PDFium, which not everybody has, so it is no entry point: name this
 module in the setting ``plugins``, and install ``stagedoor-renderers[png]``.
 """
 
-from collections.abc import Iterable
+import io
+from collections.abc import Iterable, Sequence
 
 import attrs
+from PIL import Image
 
 from stagedoor.errors import InvalidRequest
 from stagedoor.rendering.api import Check, RenderRequest
@@ -60,11 +62,25 @@ class TicketPng:
         """
         if request.position is None:
             raise InvalidRequest("position: a picture is of one ticket; ask for each of them")
-        return pictures_of(self.pdf.render(request, check), dpi=self.dpi)[0]
+        return _one_below_the_other(pictures_of(self.pdf.render(request, check), dpi=self.dpi))
 
     def notes(self, request: RenderRequest) -> Iterable[str]:
         """Return a sentence for every field of which something could not be drawn."""
         return self.pdf.notes(request)
+
+
+def _one_below_the_other(pictures: Sequence[bytes]) -> bytes:
+    if len(pictures) == 1:
+        return pictures[0]
+    pages = [Image.open(io.BytesIO(picture)) for picture in pictures]
+    whole = Image.new(pages[0].mode, (max(page.width for page in pages), sum(page.height for page in pages)), "white")
+    top = 0
+    for page in pages:
+        whole.paste(page, (0, top))
+        top += page.height
+    buffer = io.BytesIO()
+    whole.save(buffer, "PNG")
+    return buffer.getvalue()
 
 
 def renderers() -> tuple[TicketPng, ...]:

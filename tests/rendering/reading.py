@@ -52,7 +52,10 @@ def picture_of(pdf: bytes, *, dpi: int = 150, page: int = 0) -> Image.Image:
 
 def codes_in(image: Image.Image) -> list[str]:
     # Words below one another look like a bar code now and then.
-    return [str(code.text) for code in zxingcpp.read_barcodes(image, formats=zxingcpp.BarcodeFormat.QRCode)]
+    return [
+        str(code.text)
+        for code in zxingcpp.read_barcodes(image, formats=zxingcpp.BarcodeFormats(zxingcpp.BarcodeFormat.QRCode))
+    ]
 
 
 def codes_of(pdf: bytes, *, dpi: int = 150) -> list[str]:

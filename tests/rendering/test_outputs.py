@@ -14,7 +14,7 @@ from stagedoor.errors import ConfigurationError
 from stagedoor.order import Seat
 from stagedoor.testing import renderers as suite
 from stagedoor.testing.renderers import Subject
-from stagedoor_renderers.preview import preview
+from stagedoor_renderers.preview import pictures_of, preview
 from stagedoor_renderers.ticket_png import TicketPng
 from stagedoor_renderers.ticket_text import TicketHtml, TicketText
 from tests.rendering.orders import TOKEN, event, named, no_check, position, request, token, whole
@@ -130,6 +130,18 @@ def test_a_picture_shows_the_ticket_with_its_code() -> None:
     image = Image.open(io.BytesIO(renderer.render(request(position(token=TOKEN)), no_check)))
     assert image.format == "PNG"
     assert codes_in(image.convert("L")) == [TOKEN]
+
+
+def test_a_picture_has_all_pages_one_below_the_other() -> None:
+    renderer = TicketPng()
+    renderer.warm_up()
+    short = request(position(token=TOKEN))
+    long = request(position(token=TOKEN), event=event(terms="\n".join(f"{number}. rule" for number in range(99))))
+    page, whole = (Image.open(io.BytesIO(renderer.render(of, no_check))) for of in (short, long))
+    pages = len(pictures_of(renderer.pdf.render(long, no_check)))
+    assert pages > 1
+    assert whole.size == (page.width, pages * page.height)
+    assert codes_in(whole.convert("L")) == [TOKEN]
 
 
 def test_a_preview_needs_nothing_but_the_name_of_a_layout() -> None:
