@@ -4,30 +4,32 @@ Letters become other letters of the same script and case, digits other digits;
 spaces, punctuation and combining marks stay where they are. So a text keeps
 what breaks layouts and parsers, its length, its script, its odd characters, and
 loses what it says. The same text becomes the same invention within one
-recording, and another one in the next: the key is drawn anew and thrown away.
+recording, another text another one, and all of them others in the next: the key
+is drawn anew and thrown away.
 """
 
 import functools
 import hashlib
-import hmac
-import re
 import unicodedata
+from collections.abc import Iterable, Sequence
 
 import attrs
-
-from stagedoor.core.codec import Fields
-from stagedoor.core.entry import Entry
-from stagedoor.core.job import parse_job
-from stagedoor.core.tenure import Stream
-from stagedoor.errors import MalformedEntry
-from stagedoor.order import Event, Order, Seat
 
 _BLOCK = 64
 """Characters that are taken for neighbours: within it scripts lie together."""
 _ASCII = 0x7F
-_NUMBERS = frozenset((b"attempt", b"origin", b"hops", b"crashes", b"order_id", b"outbox_id"))
-_ADDED = frozenset((b"attempt", b"origin", b"hops", b"crashes", b"requeued"))
-_ID = re.compile(rb"[1-9][0-9]{0,18}")
+_DIGITS = "0123456789"
+_CASES = ("abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+_DRAWS = 1000
+"""Of 26 rows of seats the last finds the one letter that is left with all but e^-39 of certainty."""
+
+
+@attrs.define
+class _Drawn:
+    """What was invented for what; nothing is invented twice, and nothing that is reserved."""
+
+    taken: set[str] = attrs.field(converter=set)
+    made: dict[str, str] = attrs.Factory(dict)
 
 
 class Inventor:
@@ -35,136 +37,92 @@ class Inventor:
 
     Args:
         key: secret bytes; whoever has them and guesses a text can confirm the guess.
+        names: of fields that mean something, which no other name may become.
+        kinds: that mean something, as *names*.
     """
 
-    def __init__(self, key: bytes) -> None:
+    def __init__(self, key: bytes, *, names: Iterable[str] = (), kinds: Iterable[str] = ()) -> None:
         self._key = key
+        self._texts = _Drawn(taken=())
+        self._names = _Drawn(taken=names)
+        self._kinds = _Drawn(taken=kinds)
 
     def text(self, text: str) -> str:
         """Return a text of the same shape."""
-        stream = self._stream(text.encode("utf-8", "surrogatepass"), len(text))
-        return "".join(map(_other, text, stream))
-
-    def maybe(self, text: str | None) -> str | None:
-        """Return a text of the same shape, or None for None."""
-        return None if text is None else self.text(text)
+        return self._drawn(text, self._texts)
 
     def value(self, value: bytes) -> bytes:
         """Return bytes of the same shape; what was no UTF-8 still is none."""
+        return self._bytes(value, self._texts)
+
+    def name(self, name: bytes) -> bytes:
+        """Return the name of a field, invented like a value; two names stay two names."""
+        return self._bytes(name, self._names)
+
+    def kind(self, kind: bytes) -> bytes:
+        """Return the kind of an entry, invented like a value; it becomes none that means something."""
+        return self._bytes(kind, self._kinds)
+
+    def _bytes(self, value: bytes, among: _Drawn) -> bytes:
         try:
-            return self.text(value.decode()).encode()
+            return self._drawn(value.decode(), among).encode()
         except UnicodeError:
-            stream = self._stream(value, len(value))
-            pairs = zip(value, stream, strict=True)
-            return bytes(0xFF if byte > _ASCII else ord(_other(chr(byte), number)) for byte, number in pairs)
+            # Bytes of another encoding say as much as letters do.
+            made = self._drawn(value.decode("ascii", "surrogateescape"), among).encode("ascii", "surrogateescape")
+            return bytes(0xFF if byte > _ASCII else byte for byte in made)
 
-    def _stream(self, seed: bytes, length: int) -> bytes:
-        """Return one byte for each place of a text."""
-        numbers = (number.to_bytes(8, "big") for number in range(length // 32 + 1))
-        return b"".join(hmac.digest(self._key, number + seed, hashlib.sha256) for number in numbers)[:length]
+    def _drawn(self, text: str, among: _Drawn) -> str:
+        if text not in among.made:
+            among.made[text] = made = self._draw(text, among.taken)
+            among.taken.add(made)
+        return among.made[text]
+
+    def _draw(self, text: str, taken: set[str]) -> str:
+        """Draw until it is another text, and one that is not taken yet."""
+        choices = _choices(text)
+        if all(len(choice) == 1 for choice in choices):
+            return text
+        made = text
+        for draw in range(_DRAWS):
+            made = self._once(text, choices, draw)
+            if made != text and made not in taken:
+                return made
+        # It is the last of its shape, and the text itself is what is left; or nothing is left.
+        return made if text in taken else text
+
+    def _once(self, text: str, choices: Sequence[str], draw: int) -> str:
+        """Choose a character for each place."""
+        # SHA-3 may be keyed with what stands in front, and gives as many bytes as there are places.
+        seed = self._key + draw.to_bytes(4, "big") + text.encode("utf-8", "surrogatepass")
+        stream = hashlib.shake_256(seed).digest(len(text))
+        return "".join(choice[number % len(choice)] for choice, number in zip(choices, stream, strict=True))
 
 
-def _other(char: str, number: int) -> str:
-    neighbours = _neighbours(char)
-    return neighbours[number % len(neighbours)] if neighbours else char
+def _choices(text: str) -> list[str]:
+    """Return for each place the characters that may stand there."""
+    # A number keeps what its first digit says: 0170 still is none that an id can be, 170 still is one.
+    return [_neighbours(char, is_first=before not in _DIGITS) for before, char in zip(f" {text}", text, strict=False)]
 
 
 @functools.lru_cache(maxsize=4096)
-def _neighbours(char: str) -> str:
-    """Return the characters that may stand for this one; none for what keeps its place."""
+def _neighbours(char: str, *, is_first: bool) -> str:
+    """Return the characters that may stand for this one; itself alone for what keeps its place."""
+    if char in _DIGITS:
+        return _DIGITS if not is_first else "0" if char == "0" else _DIGITS[1:]
     if char.isascii():
-        ranges = ("abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "123456789")
-        return next((letters for letters in ranges if char in letters), "")
-    if not char.isalnum():
-        return ""
+        return next((letters for letters in _CASES if char in letters), char)
     script, category = _script(char), unicodedata.category(char)
+    if not (char.isalnum() or _is_writing(unicodedata.name(char, ""), category)):
+        return char
     start = ord(char) // _BLOCK * _BLOCK
     around = map(chr, range(start, start + _BLOCK))
     return "".join(one for one in around if unicodedata.category(one) == category and _script(one) == script)
 
 
+def _is_writing(name: str, category: str) -> bool:
+    """Return whether a symbol is one to write with: letters in circles and squares, of flags, of Braille, of tags."""
+    return category in {"So", "Cf"} and (" LETTER " in name or name.startswith("BRAILLE PATTERN"))
+
+
 def _script(char: str) -> str:
     return unicodedata.name(char, "").partition(" ")[0]
-
-
-# -- orders and entries ----------------------------------------------------------------
-
-
-def invented_order(order: Order, inventor: Inventor, order_id: int) -> Order:
-    """Return an order of the same shape: amounts, categories, times and languages stay, people and places do not."""
-    positions = tuple(
-        attrs.evolve(one, holder=inventor.text(one.holder), seat=_seat(one.seat, inventor), token="")
-        for one in order.positions
-    )
-    return attrs.evolve(
-        order,
-        order_id=order_id,
-        event=_event(order.event, inventor),
-        buyer=inventor.text(order.buyer),
-        positions=positions,
-        receipt_number=inventor.maybe(order.receipt_number),
-    )
-
-
-def _event(event: Event, inventor: Inventor) -> Event:
-    return attrs.evolve(
-        event,
-        name=inventor.text(event.name),
-        venue=inventor.text(event.venue),
-        sub_event=inventor.maybe(event.sub_event),
-        terms=inventor.text(event.terms),
-    )
-
-
-def _seat(seat: Seat | None, inventor: Inventor) -> Seat | None:
-    if seat is None:
-        return None
-    return Seat(zone=inventor.maybe(seat.zone), row=inventor.maybe(seat.row), number=inventor.maybe(seat.number))
-
-
-def invented_fields(fields: Fields, inventor: Inventor, orders: dict[int, int], row: int) -> Fields:
-    """Return an entry's fields of the same shape; what made them malformed still does.
-
-    Args:
-        fields: as they are on Redis.
-        inventor: of this recording.
-        orders: the invented id of each order.
-        row: the invented id of the outbox row.
-    """
-    is_malformed = problem_of(fields) is not None
-    if not is_malformed:
-        fields = tuple((name, value) for name, value in fields if name not in _ADDED)
-    # Of a malformed entry nobody knows what its kind is, so only our own are known to say nothing.
-    known = frozenset(value for name, value in fields if name == b"kind") if not is_malformed else OUR_KINDS
-    made = tuple((name, _field(name, value, inventor, orders=orders, row=row, kinds=known)) for name, value in fields)
-    if (problem_of(made) is not None) == is_malformed:
-        return made
-    # A number that was out of bounds may have become one that is not: such numbers say nothing of anybody.
-    kept = zip(fields, made, strict=True)
-    return tuple((name, value if name in _NUMBERS else other) for (name, value), (_, other) in kept)
-
-
-def _field(
-    name: bytes, value: bytes, inventor: Inventor, *, orders: dict[int, int], row: int, kinds: frozenset[bytes]
-) -> bytes:
-    if name == b"kind" and value in kinds:
-        return value
-    if name == b"order_id" and _ID.fullmatch(value):
-        return b"%d" % orders.get(int(value), UNKNOWN_ORDER + row)
-    if name == b"outbox_id" and _ID.fullmatch(value):
-        return b"%d" % row
-    return inventor.value(value)
-
-
-OUR_KINDS = frozenset((b"render_tickets", b"refund_order"))
-UNKNOWN_ORDER = 900_000
-"""Above the ids of invented orders: entries that name an order which the book does not know."""
-
-
-def problem_of(fields: Fields) -> str | None:
-    """Return what makes these fields malformed, None when they make a job."""
-    try:
-        parse_job(Entry(Stream.JOBS, "1-0", fields))
-    except MalformedEntry as error:
-        return str(error)
-    return None

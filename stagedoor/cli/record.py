@@ -15,7 +15,7 @@ NAMES = ("redis_url", "namespace", "orders_url", "tickets_dir", "plugins")
     cls=SettingsCommand,
     setting_names=NAMES,
     help="Write a fixture of orders as they are, and of the entries they had, into the new folder PATH. "
-    "Names, seats, places, tokens and request ids are replaced by invented ones of the same shape.",
+    "Names, categories, seats, places, labels, ids and tokens are replaced by invented ones of the same shape.",
 )
 @click.argument("path", metavar="PATH", type=click.Path(path_type=Path))
 @click.option("--last", metavar="N", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Entries.")

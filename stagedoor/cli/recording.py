@@ -13,7 +13,8 @@ from typing import Any
 
 import attrs
 
-from stagedoor.cli.inventing import Inventor, invented_fields, invented_order, problem_of
+from stagedoor.cli.invented import LONG, invented_fields, invented_order, problem_of
+from stagedoor.cli.inventing import Inventor
 from stagedoor.core.codec import Fields
 from stagedoor.order import Order
 from stagedoor.orders import format_line
@@ -21,8 +22,6 @@ from stagedoor.orders.history import OutboxRecord
 
 RENDER, REFUND = "render_tickets", "refund_order"
 FIRST_ORDER = 1001
-_LONG = 2000
-"""Bytes of a value past which only its length is told."""
 
 type Step = dict[str, Any]
 
@@ -51,6 +50,34 @@ class Recorded:
     order_ids: Mapping[int, int]
 
 
+@attrs.frozen(kw_only=True)
+class Kinds:
+    """The kinds that somebody has registered here: nothing else says what an entry's kind may tell."""
+
+    handlers: frozenset[str]
+    flows: frozenset[str]
+    """A replay runs none: their entries wait."""
+
+    @property
+    def all(self) -> frozenset[str]:
+        """Both."""
+        return self.handlers | self.flows
+
+
+@attrs.frozen(kw_only=True)
+class _Teller:
+    """Tells of entries in invented words; *order_ids* and *rows* have the invented ids."""
+
+    inventor: Inventor
+    kinds: Kinds
+    order_ids: Mapping[int, int]
+    rows: Mapping[int, int]
+
+    def entry(self, fields: Fields, row: int) -> Step:
+        made = invented_fields(fields, self.inventor, orders=self.order_ids, row=row, kinds=self.kinds.all)
+        return {"entry": made}
+
+
 @attrs.define
 class _Writer:
     """Writes steps down, and remembers at which line an entry that is not simply done stands."""
@@ -70,7 +97,7 @@ def record(
     raw: Sequence[RawEntry],
     *,
     inventor: Inventor,
-    kinds: frozenset[str],
+    kinds: Kinds,
     about: str,
 ) -> Recorded:
     """Return a fixture of these orders.
@@ -80,21 +107,23 @@ def record(
         records: all outbox rows of these orders.
         raw: entries on Redis that no row stands for: malformed ones, and what others have added.
         inventor: replaces personal data.
-        kinds: that are handled where the fixture will be replayed.
+        kinds: that are registered where the fixture will be replayed.
         about: one sentence for the fixture.
     """
     ids = {order.order_id: number for number, order in enumerate(orders, start=FIRST_ORDER)}
+    rows = {row: number for number, row in enumerate(sorted(one.row.outbox_id for one in records), start=1)}
+    teller = _Teller(inventor=inventor, kinds=kinds, order_ids=ids, rows=rows)
     invented = {ids[order.order_id]: invented_order(order, inventor, ids[order.order_id]) for order in orders}
-    writer = _Writer()
     moments: list[tuple[tuple[int, int], Iterator[Step]]] = []
     for order in orders:
         of_order = [one for one in records if one.row.order_id == order.order_id]
-        moments += _of_order(invented[ids[order.order_id]], of_order, inventor, ids)
+        moments += _of_order(invented[ids[order.order_id]], of_order, teller)
     for number, entry in enumerate(raw, start=len(records) + 1):
-        moments.append((entry.at, iter([_entry(invented_fields(entry.fields, inventor, ids, number))])))
+        moments.append((entry.at, iter([teller.entry(entry.fields, number)])))
+    writer = _Writer()
     for _at, steps in sorted(moments, key=lambda moment: moment[0]):
         for step in steps:
-            _note(writer, writer.add(step), step, frozenset(invented), kinds)
+            _note(writer, writer.add(step), step, frozenset(invented), kinds.handlers)
     lines = (json.dumps(_written(step), ensure_ascii=False) for step in writer.steps)
     expected = {"about": about} | _expectations(invented, writer)
     return Recorded(
@@ -114,7 +143,7 @@ def _expectations(invented: Mapping[int, Order], writer: _Writer) -> Step:
 
 
 def _of_order(
-    order: Order, records: Sequence[OutboxRecord], inventor: Inventor, ids: dict[int, int]
+    order: Order, records: Sequence[OutboxRecord], teller: _Teller
 ) -> Iterator[tuple[tuple[int, int], Iterator[Step]]]:
     """Yield what happened to one order: at which moment, and in which steps."""
     renders = [one for one in records if one.row.kind == RENDER]
@@ -128,7 +157,7 @@ def _of_order(
             steps.append(change or {"reissue": order.order_id})
         elif one in refunds and one is refunds[-1] and order.status == "refunded":
             steps.append({"refund": order.order_id})
-        steps.append(_entry(invented_fields(_fields(one), inventor, ids, one.row.outbox_id)))
+        steps.append(teller.entry(_fields(one), teller.rows[one.row.outbox_id]))
         yield _moment(one), iter(steps)
     if order.status == "refunded" and not refunds:
         # Its row is older than what the outbox keeps: so it was refunded before all that is told.
@@ -165,10 +194,6 @@ def _moment(record: OutboxRecord) -> tuple[int, int]:
     return int(record.created_at * 1000), record.row.outbox_id
 
 
-def _entry(fields: Fields) -> Step:
-    return {"entry": fields}
-
-
 def _written(step: Step) -> Step:
     """Return a step as JSON has it."""
     if "entry" not in step:
@@ -181,7 +206,7 @@ def _written(step: Step) -> Step:
 
 
 def _value(value: bytes) -> Any:
-    if len(value) > _LONG:
+    if len(value) > LONG and value == b"x" * len(value):
         return {"repeat": "x", "times": len(value)}
     try:
         return value.decode()

@@ -44,6 +44,10 @@ class _Fields:
     call_id: CallId | None = None
 
 
+FIELD_NAMES = tuple(field.name for field in attrs.fields(_Fields))
+"""Of the fields that mean something; others are carried along."""
+
+
 @attrs.frozen(kw_only=True)
 class Job:
     """What a handler gets.

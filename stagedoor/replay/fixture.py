@@ -25,7 +25,8 @@ EXPECTED = "expected.json"
 ORDERS = "orders.jsonl"
 
 MOST_CRASHES = 100
-_LONGEST_VALUE = 1_000_000
+LONGEST_VALUE = 1_000_000
+"""How often a text may be repeated: a value is no longer than that, if the text is one letter."""
 _REASONS = tuple(reason.value for reason in Reason)
 
 
@@ -224,15 +225,17 @@ def load_fixture(folder: Path) -> Fixture:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text("utf-8")
+        # Not as text: Python would take every line end for one of its own, also within a line.
+        return path.read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise FixtureError(f"{path}: cannot be read: {error}") from None
 
 
 def _read_lines[T](path: Path, parse: Callable[[str], T]) -> Iterator[tuple[int, T]]:
     """Yield what stands in each line, with its number; blank lines and those that begin with ``#`` say nothing."""
-    for number, line in enumerate(_read(path).splitlines(), start=1):
-        if line.strip() and not line.lstrip().startswith("#"):
+    # A line ends with a newline and nothing else: U+2028 and its like may stand in any text of JSON.
+    for number, line in enumerate(_read(path).split("\n"), start=1):
+        if line.strip(" \t\r") and not line.lstrip().startswith("#"):
             yield number, _located(path, number, lambda line=line: parse(line))  # type: ignore[misc] # mypy cannot type a default in a lambda
 
 
@@ -347,7 +350,7 @@ def _bytes(value: Any) -> bytes:
         except binascii.Error as error:
             raise ValueError(f"base64: {error}") from None
     if isinstance(value, dict) and value.keys() == {"repeat", "times"}:
-        return str(value["repeat"]).encode() * _number(value["times"], "times", most=_LONGEST_VALUE)
+        return str(value["repeat"]).encode() * _number(value["times"], "times", most=LONGEST_VALUE)
     raise ValueError(
         f'a name or value is a text, {{"base64": …}} or {{"repeat": text, "times": count}}, found {_shown(value)}'
     )
