@@ -50,6 +50,11 @@ class Report:
         return self.checked.lost == 0 and self.checked.wrong == 0 and self.dead == 0
 
     @property
+    def verdict(self) -> str:
+        """What there is to know first."""
+        return "Nothing lost, nothing wrong." if self.is_sound else "Something is lost or wrong."
+
+    @property
     def lost(self) -> int:
         """Positions without their tickets, and jobs that were moved aside."""
         return self.checked.lost + self.dead
@@ -93,37 +98,53 @@ class Report:
         }
 
 
+LABEL = 16
+"""Columns of the first word of a line."""
+
+
 def lines_of(report: Report) -> Iterator[str]:
-    """Yield the report for people."""
-    checked = report.checked
-    yield "Nothing lost, nothing wrong." if report.is_sound else "Something is lost or wrong."
+    """Yield the report for people, as wide as it comes."""
+    yield report.verdict
     yield ""
-    slots = f"{report.workers} workers with {report.slots} slots each"
-    yield f"seed            {report.seed}, {report.seconds:.0f} s, {slots}"
-    yield f"orders          {report.orders}, {checked.refunded} of them refunded; {report.rows} outbox rows"
-    yield f"tickets         {checked.tickets_valid} valid, {checked.tickets_void} void, {checked.pdf_files} files"
-    yield f"lost            {report.lost}"
-    yield f"wrong           {checked.wrong}"
-    yield from _lines_of_calls(report)
-    yield f"ran twice       {report.duplicate_runs} handler runs beyond one per outbox row; none had an effect"
-    yield f"fenced          {report.fenced} writes and renewals refused, because somebody else had the entry"
-    for name, count in sorted(report.faults.items()):
-        yield f"fault           {count:>5} {name}"
-    for name, count in sorted(report.exits.items()):
-        yield f"exit            {count:>5} {name}"
-    yield f"recovery        {_recovery(report.recoveries)}: from SIGKILL until the last entry held ran again"
-    yield f"  undisturbed   {_recovery(report.undisturbed)}: while nothing else failed, and somebody was there"
-    unmeasured = f"{report.unmeasured} kills could not be measured"
-    yield f"                {report.held_at_kills} entries held at kills; {unmeasured}"
-    yield from (f"problem         {problem}" for problem in checked.problems[:20])
+    yield from (f"{label:<{LABEL}}{text}" for label, text in rows_of(report))
 
 
-def _lines_of_calls(report: Report) -> Iterator[str]:
+def rows_of(report: Report) -> Iterator[tuple[str, str]]:
+    """Yield what each line is about, and what it says."""
+    checked = report.checked
+    workers = f"{_counted(report.workers, 'worker')} with {_counted(report.slots, 'slot')} each"
+    yield "seed", f"{report.seed}, {report.seconds:.0f} s, {workers}"
+    rows = _counted(report.rows, "outbox row")
+    yield "orders", f"{report.orders}, {checked.refunded} of them refunded; {rows}"
+    files = _counted(checked.pdf_files, "file")
+    yield "tickets", f"{checked.tickets_valid} valid, {checked.tickets_void} void, {files}"
+    yield "lost", str(report.lost)
+    yield "wrong", str(checked.wrong)
+    yield from _rows_of_calls(report)
+    runs = _counted(report.duplicate_runs, "handler run")
+    yield "ran twice", f"{runs} beyond one per outbox row; none had an effect"
+    writes = _counted(report.fenced, "write or renewal", "writes and renewals")
+    yield "fenced", f"{writes} refused, because somebody else had the entry"
+    yield from (("fault", f"{count:>5} {name}") for name, count in sorted(report.faults.items()))
+    yield from (("exit", f"{count:>5} {name}") for name, count in sorted(report.exits.items()))
+    yield "recovery", f"{_recovery(report.recoveries)}: from SIGKILL until the last entry held ran again"
+    yield "  undisturbed", f"{_recovery(report.undisturbed)}: while nothing else failed, and somebody was there"
+    held = _counted(report.held_at_kills, "entry", "entries")
+    yield "", f"{held} held at kills; {_counted(report.unmeasured, 'kill')} could not be measured"
+    yield from (("problem", problem) for problem in checked.problems[:20])
+
+
+def _rows_of_calls(report: Report) -> Iterator[tuple[str, str]]:
     calls = report.calls
     flows = ", ".join(f"{count} of {flow}" for flow, count in sorted(calls.by_flow.items()))
-    yield f"calls           {flows}; {report.rows_by_flow} of the outbox rows have a call make the tickets"
-    ended = f"{calls.done} done, {calls.cancelled} cancelled as they were asked to, {calls.parked} parked"
-    yield f"                {ended}; {calls.steps} steps in {calls.passes} passes"
+    rows = _counted(report.rows_by_flow, "outbox row has", "outbox rows have")
+    yield "calls", f"{flows}; {rows} a call make the tickets"
+    ended = f"{calls.done} done, {calls.cancelled} cancelled as asked, {calls.parked} parked"
+    yield "", f"{ended}; {_counted(calls.steps, 'step')} in {_counted(calls.passes, 'pass', 'passes')}"
+
+
+def _counted(count: int, one: str, many: str = "") -> str:
+    return f"{count} {one if count == 1 else many or f'{one}s'}"
 
 
 def percentiles(seconds: Sequence[float]) -> dict[str, float | None]:
@@ -137,4 +158,4 @@ def _recovery(seconds: Sequence[float]) -> str:
     if not seconds:
         return "of no kill"
     figures = ", ".join(f"{name} {percentile(seconds, share):.1f} s" for name, share in SHARES.items())
-    return f"{figures}, of {len(seconds)} kills"
+    return f"{figures}, of {_counted(len(seconds), 'kill')}"

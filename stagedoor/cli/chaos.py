@@ -105,6 +105,12 @@ def command(  # noqa: PLR0917 - click hands them over by name
 
 
 def _show(report: "Report", *, as_json: bool) -> None:
-    from stagedoor.chaos.report import lines_of  # noqa: PLC0415 - not for --help
+    from rich.text import Text  # noqa: PLC0415 - not for --help
 
-    print(json.dumps(report.as_data()) if as_json else "\n".join(lines_of(report)))
+    from stagedoor.chaos.report import LABEL, rows_of  # noqa: PLC0415 - as above
+    from stagedoor.cli.output import hanging, safe, show  # noqa: PLC0415 - as above
+
+    if as_json:
+        print(json.dumps(report.as_data()))
+        return
+    show(safe(report.verdict), Text(), *(hanging(safe(text), LABEL, first=label) for label, text in rows_of(report)))

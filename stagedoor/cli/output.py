@@ -15,6 +15,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from stagedoor.cli.fitting import Fitted
 from stagedoor.cli.text import printable
 
 WIDTH_WITHOUT_TERMINAL = 1000
@@ -61,9 +62,9 @@ def safe(text: object, style: str = "") -> Text:
     return Text(printable(str(text)), style=style)
 
 
-def table(*headings: str, right: Sequence[str] = ()) -> Table:
-    """Return an empty table without lines; the columns named in *right* hold numbers."""
-    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+def table(*headings: str, right: Sequence[str] = ()) -> Fitted:
+    """Return an empty table without lines, for any width; the columns named in *right* hold numbers."""
+    made = Fitted(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for heading in headings:
         made.add_column(heading, justify="right" if heading in right else "left", overflow="fold")
     return made

@@ -76,4 +76,4 @@ def span(seconds: float | None) -> str:
         return f"{seconds:.1f} s"
     if seconds < 7200:  # noqa: PLR2004 - two hours
         return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.0f} h" if seconds < 172_800 else f"{seconds / 86_400:.0f} d"  # noqa: PLR2004 - two days
+    return f"{seconds / 3600:.0f} h" if seconds < 172_800 else f"{seconds / 86_400:,.0f} d"  # noqa: PLR2004 - two days
