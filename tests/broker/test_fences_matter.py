@@ -8,12 +8,22 @@ or that no history shows, cannot stay unnoticed here. The rows and histories lie
 
 import pytest
 
-from tests.broker.fences import call_ends, call_entries, call_starts, call_steps, holding, moving, owners, settling
+from tests.broker.fences import (
+    call_ends,
+    call_entries,
+    call_starts,
+    call_steps,
+    holding,
+    lapsed,
+    moving,
+    names,
+    settling,
+)
 from tests.broker.fences.removals import Removal, check_goes_wrong
 from tests.broker.harness import FakeHarness, RedisHarness
 from tests.broker.test_scripts import SCRIPTS
 
-ROOMS = (holding, settling, owners, moving, call_starts, call_steps, call_ends, call_entries)
+ROOMS = (holding, settling, names, lapsed, moving, call_starts, call_steps, call_ends, call_entries)
 REMOVALS: dict[str, Removal] = {what: removal for room in ROOMS for what, removal in room.REMOVALS.items()}
 
 

@@ -239,6 +239,21 @@ def member_that_is_never_due_is_mended(real: RedisHarness) -> None:
     assert mended(real, due=NEVER_MS, body=True) != NEVER_MS
 
 
+def set_aside(real: RedisHarness) -> bool:
+    """Whether the doctor takes the stream of jobs for a key that holds something else."""
+    return Checkup(real.link, real.keys).set_aside(real.keys.stream, "stream") is not None
+
+
+def key_is_put_right_before_it_is_set_aside(real: RedisHarness) -> None:
+    entry_id = real.add(job())
+    assert not set_aside(real)
+    assert ids(real.worker().read(1)) == [entry_id]
+
+
+def key_is_gone_before_it_is_set_aside(real: RedisHarness) -> None:
+    assert not fails(lambda: set_aside(real))
+
+
 REMOVALS: dict[str, Removal] = {
     "promote: the member goes after its entry is there": Removal(
         "promote",
@@ -320,4 +335,8 @@ REMOVALS: dict[str, Removal] = {
     "mend: too late": Removal(
         "mend", " or (score and score > tonumber(ARGV[1]))", "", member_that_is_never_due_is_mended
     ),
+    "set aside: what is in order": Removal(
+        "set_aside", "found == ARGV[1] or ", "", key_is_put_right_before_it_is_set_aside
+    ),
+    "set aside: what is gone": Removal("set_aside", " or found == 'none'", "", key_is_gone_before_it_is_set_aside),
 }
