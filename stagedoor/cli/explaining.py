@@ -331,7 +331,7 @@ def _told(entry_id: str, fields: Fields, now: float) -> Iterator[str]:
         "hops": "handed back {times} by workers that do not know it",
         "requeued": "put back from the dead letters {times}",
     }
-    said = [_numbered(words, printable(text[name], 20)) for name, words in counts.items() if name in text]
+    said = [_numbered(words, printable(text[name], 20)) for name, words in counts.items() if text.get(name, "0") != "0"]
     if said:
         yield ", ".join(said)
 

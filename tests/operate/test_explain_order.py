@@ -4,10 +4,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
+from stagedoor.broker.tracing import Trace, TracedEntry
+from stagedoor.cli.explain_view import LOOKS
+from stagedoor.cli.explaining_jobs import Rules
+from stagedoor.cli.explaining_order import OrderFacts, Surroundings, stuck
 from stagedoor.core.call import CallOutcome, CallState, Finish, Park, Sleep
 from stagedoor.core.outcome import Dead, Reason, RetryLater
+from stagedoor.core.tenure import Stream
 from stagedoor.orders import NewTicket, OrderBook
 from tests.broker.flow_harness import begun, calls_of, new_call, take_one
 from tests.broker.harness import RedisHarness, job, settled
@@ -233,6 +239,40 @@ def test_a_row_that_waits_beside_a_settled_entry_is_under_way(
     real.trim(entry_id)
     book.reissue(order.order_id)
     assert whats(command("explain", entry_id, "--json")) == ["settled"]
+
+
+ORDER = OrderFacts(
+    order_id=7, status="placed", version=2, issue="due", valid=0, void=0, positions=1, problems=("0 valid tickets",)
+)
+RULES = Rules(liveness_ttl_s=10.0, max_attempts=5, max_crashes=5)
+NOWHERE = Trace(now=100.0)
+THERE = attrs.evolve(
+    NOWHERE,
+    entries=(TracedEntry(stream=Stream.JOBS, entry_id="1-0", fields=job("render_tickets"), place="unread"),),
+)
+
+
+@pytest.mark.parametrize("traces", [(NOWHERE, THERE), (THERE, NOWHERE)])
+def test_a_job_that_moves_is_seen_in_one_of_two_looks(traces: tuple[Trace, ...]) -> None:
+    assert stuck(ORDER, Surroundings(order=ORDER, traces=(NOWHERE, NOWHERE)), RULES) is not None
+    assert stuck(ORDER, Surroundings(order=ORDER, traces=traces), RULES) is None
+    assert LOOKS == 2
+
+
+@pytest.mark.parametrize("now", [
+    None,
+    attrs.evolve(ORDER, version=3),
+    attrs.evolve(ORDER, issue="issued", problems=()),
+])  # fmt: skip
+def test_what_has_changed_or_is_done_after_the_looks_is_not_lost(now: OrderFacts | None) -> None:
+    assert stuck(ORDER, Surroundings(order=now, traces=(NOWHERE, NOWHERE)), RULES) is None
+
+
+def test_what_was_not_looked_at_is_not_called_lost() -> None:
+    cut = attrs.evolve(NOWHERE, is_cut=True)
+    trouble = stuck(ORDER, Surroundings(order=ORDER, traces=(cut, cut)), RULES)
+    assert trouble is not None
+    assert (trouble.is_lost, trouble.where.endswith("as far as was looked")) == (False, True)
 
 
 @pytest.mark.parametrize("ending,what", [
