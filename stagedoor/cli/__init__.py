@@ -5,8 +5,11 @@ table of commands is in `stagedoor.cli.app`, and what turns exceptions into line
 and exit codes in `stagedoor.cli.failures`.
 """
 
+import sys
 from collections.abc import Sequence
 from typing import NoReturn
+
+from stagedoor.cli import process
 
 __all__ = ["main"]
 
@@ -17,6 +20,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     Args:
         arguments: the words after the program's name; the process' own by default.
     """
-    from stagedoor.cli.app import run  # noqa: PLC0415 - so that whoever wants only the name does not pay for click
+    words = process.with_command(sys.argv[1:] if arguments is None else arguments)
+    if words[0] in process.SERVICES:
+        process.run_service(lambda owner: _run(arguments, owner))
+    raise SystemExit(_run(arguments, None))
 
-    raise SystemExit(run(arguments))
+
+def _run(arguments: Sequence[str] | None, owner: process.ServiceProcess | None) -> int:
+    from stagedoor.cli.app import run  # noqa: PLC0415 - a service listens before this takes its time
+
+    return run(arguments, owner)

@@ -15,10 +15,9 @@ import click
 
 from stagedoor import __version__
 from stagedoor.cli.failures import INTERRUPTED, explain
+from stagedoor.cli.process import ServiceProcess, with_command
 
 PROGRAM = "python -m stagedoor"
-DEFAULT = "worker"
-_OWN_OPTIONS = ("--help", "-h", "--version")
 
 
 @attrs.frozen
@@ -100,14 +99,19 @@ def root() -> None:
     """Turn paid orders into tickets: an outbox, one Redis stream, and workers that print PDF."""
 
 
-def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return the exit code; everything that can be explained is, on stderr."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    if is_default := not words or (words[0].startswith("-") and words[0] not in _OWN_OPTIONS):
-        words.insert(0, DEFAULT)
+def run(arguments: Sequence[str] | None = None, process: ServiceProcess | None = None) -> int:
+    """Run one command and return the exit code; everything that can be explained is, on stderr.
+
+    Args:
+        arguments: the words after the program's name; the process' own by default.
+        process: owns the signals while a service runs; without one they keep their action.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    words = with_command(given)
+    is_default = words != given
     _make_streams_forgiving()
     try:
-        result: Any = root.main(args=words, prog_name=PROGRAM, standalone_mode=False)
+        result: Any = root.main(args=words, prog_name=PROGRAM, standalone_mode=False, obj=process)
         _flush()
     except BrokenPipeError:
         return _quiet_after_broken_pipe()

@@ -5,9 +5,7 @@ Ours, the operator's, the plugin's and the world's faults are different classes
 fault of Stagedoor itself and keeps its traceback.
 """
 
-import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 from stagedoor.cli.text import printable
 from stagedoor.errors import (
@@ -25,27 +23,6 @@ INTERRUPTED = 130
 """128 and the number of SIGINT, as shells say it."""
 
 _LONGEST = 2000
-
-
-class StoppedEarly(BaseException):
-    """SIGTERM came before anything was claimed: nothing to drain, and no failure.
-
-    No ordinary exception and no SystemExit: plugins are being imported, and what they raise is caught.
-    """
-
-
-@contextmanager
-def early_sigterm() -> Iterator[None]:
-    """Let SIGTERM end the set-up with exit code 0; once trio runs, its own receiver takes over."""
-
-    def stop(_number: int, _frame: object) -> None:
-        raise StoppedEarly
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
@@ -80,8 +57,6 @@ def explain(error: BaseException) -> tuple[list[str], int] | None:
                 # Bad lines of a file come with a list of their own.
                 lines.update(dict.fromkeys(getattr(leaf, "complaints", (str(leaf),))))
                 code = max(code, FAILED)
-            case StoppedEarly():
-                pass
             case KeyboardInterrupt():
                 code = max(code, INTERRUPTED)
             case _:

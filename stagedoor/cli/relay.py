@@ -2,8 +2,8 @@
 
 import click
 
-from stagedoor.cli.failures import early_sigterm
 from stagedoor.cli.options import LOG_LEVEL, RELAY, SettingsCommand
+from stagedoor.cli.process import ServiceProcess
 from stagedoor.settings import Settings
 
 
@@ -15,21 +15,21 @@ from stagedoor.settings import Settings
     help="Publish in this namespace from now on, although the order book was published in another.",
 )
 @LOG_LEVEL
-def command(settings: Settings, log_level: str, *, is_moving: bool) -> None:
+@click.pass_obj
+def command(process: ServiceProcess | None, settings: Settings, log_level: str, *, is_moving: bool) -> None:
     """Run a relay until SIGTERM or SIGINT, which end it at once; any number may run."""
-    with early_sigterm():
-        import trio  # noqa: PLC0415 - not for --help
+    import trio  # noqa: PLC0415 - not for --help
 
-        from stagedoor.cli import wiring  # noqa: PLC0415 - as above
-        from stagedoor.events import EventStream  # noqa: PLC0415 - as above
+    from stagedoor.cli import wiring  # noqa: PLC0415 - as above
+    from stagedoor.events import EventStream  # noqa: PLC0415 - as above
 
-        logs = wiring.make_logs(settings, level=log_level)
-        events = EventStream()
-        logs.listen(events)
-        try:
-            opened = wiring.open_outbox(settings.orders_url, settings.namespace, is_moving=is_moving)
-            with wiring.open_link(settings) as link, opened as outbox:
-                trio.run(lambda: wiring.serve_relay(outbox, link, settings=settings, events=events))
-        finally:
-            logs.flush()
-    wiring.end_process(0, logs)
+    process = process or ServiceProcess()
+    logs = wiring.make_logs(settings, level=log_level)
+    events = EventStream()
+    logs.listen(events)
+    try:
+        opened = wiring.open_outbox(settings.orders_url, settings.namespace, is_moving=is_moving)
+        with wiring.open_link(settings) as link, opened as outbox:
+            trio.run(lambda: wiring.serve_relay(outbox, link, process, settings=settings, events=events))
+    finally:
+        logs.flush()

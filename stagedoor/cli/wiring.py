@@ -7,12 +7,9 @@ Redis alone may be away: that is weather, and the worker waits for it.
 
 import contextlib
 import functools
-import os
 import random
-import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from typing import NoReturn
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 import attrs
 import trio
@@ -26,6 +23,7 @@ from stagedoor.cli.context import Shop
 from stagedoor.cli.flow_wiring import FlowParts, call_settings, flow_parts
 from stagedoor.cli.logs import Logs
 from stagedoor.cli.plugins import Plugins, load_plugins
+from stagedoor.cli.process import ServiceProcess, name_of
 from stagedoor.core.keys import Keys
 from stagedoor.errors import ConfigurationError
 from stagedoor.events import EventStream, RelayStopped, Warned
@@ -36,10 +34,9 @@ from stagedoor.relay import Relay
 from stagedoor.rendering.pool import RenderPool
 from stagedoor.settings import Settings
 from stagedoor.weather import Outages, Weather
-from stagedoor.worker import ExitCode, Given, StopRequest, WorkerSettings, run_worker
+from stagedoor.worker import ExitCode, Given, StopRequest, WorkerSettings, heeding, run_worker
 from stagedoor.worker.identity import current_identity, is_provably_gone
 from stagedoor.worker.lookout import Lookout
-from stagedoor.worker.stopping import watch_signals
 from stagedoor.worker.vitals import Vitals
 from stagedoor.worker.wakeups import keep_hearing
 
@@ -132,13 +129,13 @@ def open_outbox(url: str, namespace: str, *, is_moving: bool = False) -> Iterato
 # -- a worker ---------------------------------------------------------------------
 
 
-async def serve_worker(equipment: Equipment, *, with_relay: bool = False, stop: StopRequest | None = None) -> ExitCode:
-    """Run a worker until a signal, or *stop*, ends it.
+async def serve_worker(equipment: Equipment, process: ServiceProcess, *, with_relay: bool = False) -> ExitCode:
+    """Run a worker until a signal ends it.
 
     Raises:
         ConfigurationError: the server is none that we can work with.
     """
-    stop = StopRequest() if stop is None else stop
+    stop = StopRequest()
     settings, link, events = equipment.settings, equipment.link, equipment.events
     deliveries = _deliveries(settings, link)
     for note in equipment.plugins.notes:
@@ -146,7 +143,7 @@ async def serve_worker(equipment: Equipment, *, with_relay: bool = False, stop: 
     # One for the worker and its companions: an outage of Redis is told once.
     outages = Outages(events)
     code = ExitCode.FAILED
-    async with _signals(stop, settings.grace_s):
+    async with heeding(process, stop, settings.grace_s, on_other=_other_signals(events)):
         try:
             with watched(equipment) as watch:
                 flows = _flows(equipment, deliveries, watch, stop)
@@ -263,12 +260,8 @@ def _shop(equipment: Equipment, rendered: Callable[[str, float], None]) -> Shop:
     )
 
 
-@contextlib.asynccontextmanager
-async def _signals(stop: StopRequest, grace_s: float) -> AsyncIterator[None]:
-    async with trio.open_nursery() as nursery:
-        await nursery.start(functools.partial(watch_signals, stop, grace_s))
-        yield
-        nursery.cancel_scope.cancel()
+def _other_signals(events: EventStream) -> Callable[[int], None]:
+    return lambda number: events.emit(Warned(message=f"{name_of(number)} has come and means nothing here"))
 
 
 # -- a relay ------------------------------------------------------------------------
@@ -283,7 +276,9 @@ def make_relay(
     return Relay(outbox, publishing, events=events, namespace=settings.namespace, every_s=every_s, outages=outages)
 
 
-async def serve_relay(outbox: Outbox, link: Link, *, settings: Settings, events: EventStream) -> None:
+async def serve_relay(
+    outbox: Outbox, link: Link, process: ServiceProcess, *, settings: Settings, events: EventStream
+) -> None:
     """Run a relay alone until a signal ends it.
 
     Raises:
@@ -291,7 +286,8 @@ async def serve_relay(outbox: Outbox, link: Link, *, settings: Settings, events:
     """
     stop = StopRequest()
     relay = make_relay(outbox, link, settings=settings, events=events)
-    async with _signals(stop, RELAY_GRACE_S), trio.open_nursery() as nursery:
+    heeded = heeding(process, stop, RELAY_GRACE_S, on_other=_other_signals(events))
+    async with heeded, trio.open_nursery() as nursery:
         nursery.start_soon(_stop_when_asked, stop, nursery.cancel_scope)
         nursery.start_soon(keep_hearing)
         await check_server(link, events)
@@ -314,22 +310,6 @@ async def check_server(link: Link, events: EventStream) -> None:
     limiter = trio.CapacityLimiter(1)
     for warning in await weather.call("info", link.check_server, limiter=limiter, abandon=True):
         events.emit(Warned(message=warning))
-
-
-# -- the end ---------------------------------------------------------------------------
-
-
-def end_process(code: int, logs: Logs) -> NoReturn:
-    """End this process now, with all that was said written, whatever its threads do.
-
-    An ordinary exit would run into threads of handlers that do not end, and into
-    whatever those hold. Stderr is the logs' alone: when nobody reads it, their thread
-    stands in the middle of a write, and to flush it here would mean to wait for that.
-    """
-    logs.flush()
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        sys.stdout.flush()
-    os._exit(code)
 
 
 def make_logs(settings: Settings, *, level: str) -> Logs:

@@ -1,9 +1,10 @@
-"""Stopping: who asks the worker to stop, and what ends the process when nothing else does."""
+"""Stopping: who asks the worker to stop, and by when its process ends whatever it does."""
 
+import contextlib
 import enum
-import os
 import signal
-import threading
+from collections.abc import AsyncIterator, Callable
+from typing import Protocol
 
 import trio
 
@@ -58,49 +59,61 @@ class StopRequest:
         await self._hurried.wait()
 
 
-async def watch_signals(
-    stop: StopRequest,
-    grace_s: float,
-    *,
-    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    """Turn SIGTERM and SIGINT into stop requests, until cancelled.
+class Process(Protocol):
+    """Whoever owns the signals of this process, and ends it at its deadline."""
 
-    The receiver stays open through the whole drain: leaving it would restore the
-    default action, and the second SIGTERM would kill the draining process. A stop,
-    whoever asked for it, also starts the clock after which the process is ended
-    whatever its handlers do: `grace_s` after the first request, `HURRY_S` after the
-    second. Two signals of one kind that come before the first was looked at, within a
-    millisecond say, are one: the system keeps no count of them.
+    def serve(
+        self, pass_on: Callable[[int], None], code_at_deadline: Callable[[], int], *, grace_s: float, hurry_s: float
+    ) -> None:
+        """Pass signals on from now on."""
+
+    def end_within(self, seconds: float) -> None:
+        """End the process in so many seconds if it has not ended by itself."""
+
+
+@contextlib.asynccontextmanager
+async def heeding(
+    process: Process, stop: StopRequest, grace_s: float, *, on_other: Callable[[int], None] = lambda _number: None
+) -> AsyncIterator[None]:
+    """Make the signals that come while the block runs stop requests.
+
+    SIGTERM and SIGINT ask for a stop; so does a SIGHUP, but never for the second time: a terminal that is
+    closed says so more than once. A stop, whoever asked for it, also gives the process its deadline:
+    `grace_s` after the first request, `HURRY_S` after the second. Two signals of one kind that come
+    before the first was looked at, within a millisecond say, are one: the system keeps no count of them.
+
+    Args:
+        process: owns the signals.
+        stop: what is asked.
+        grace_s: in seconds.
+        on_other: told of a signal that means nothing, once for each.
     """
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_end_process_at_deadline, stop, grace_s)
-            task_status.started()
-            async for number in signals:
-                stop.ask(signal.Signals(number).name)
+    token = trio.lowlevel.current_trio_token()
+    others: set[int] = set()
+
+    def heed(number: int) -> None:
+        if number in (signal.SIGTERM, signal.SIGINT) or (number == signal.SIGHUP and not stop.is_asked):
+            stop.ask(signal.Signals(number).name)
+        elif number not in (0, signal.SIGHUP, *others):
+            others.add(number)
+            on_other(number)
+
+    def pass_on(number: int) -> None:
+        with contextlib.suppress(trio.RunFinishedError):
+            token.run_sync_soon(heed, number)
+
+    process.serve(pass_on, lambda: code_at_deadline(stop), grace_s=grace_s, hurry_s=HURRY_S)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_give_deadlines, process, stop, grace_s)
+        yield
+        nursery.cancel_scope.cancel()
 
 
-async def _end_process_at_deadline(stop: StopRequest, grace_s: float) -> None:
-    """End this process at its deadline: threads cannot be killed, a process can.
-
-    Threads keep the time, for the trio thread may be what hangs.
-    """
-    timers = []
-    try:
-        for wait, seconds in ((stop.wait, grace_s), (stop.wait_hurried, HURRY_S)):
-            await wait()
-            timers.append(threading.Timer(seconds, _end_process, [stop]))
-            timers[-1].daemon = True
-            timers[-1].start()
-        await trio.sleep_forever()
-    finally:
-        for timer in timers:
-            timer.cancel()
-
-
-def _end_process(stop: StopRequest) -> None:
-    os._exit(code_at_deadline(stop))
+async def _give_deadlines(process: Process, stop: StopRequest, grace_s: float) -> None:
+    await stop.wait()
+    process.end_within(grace_s)
+    await stop.wait_hurried()
+    process.end_within(HURRY_S)
 
 
 def code_at_deadline(stop: StopRequest) -> int:

@@ -47,6 +47,11 @@ class Running:
         """The process' id."""
         return self._process.pid
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.poll() is None
+
     def said(self) -> str:
         """Return all that it has written to stderr so far."""
         with self._changed:

@@ -13,7 +13,7 @@ import pytest
 from stagedoor import __version__
 from stagedoor.cli import app
 from stagedoor.cli.app import COMMANDS, Entry, root, run
-from stagedoor.cli.failures import StoppedEarly, explain, leaves
+from stagedoor.cli.failures import explain, leaves
 from stagedoor.errors import (
     BrokerError,
     BrokerUnavailable,
@@ -185,9 +185,8 @@ def test_a_fault_of_our_own_keeps_its_traceback(run_raising: Any) -> None:
         run_raising(ExceptionGroup("nursery", [ConfigurationError("a"), ZeroDivisionError()]))
 
 
-def test_being_interrupted_or_stopped_early_says_nothing(run_raising: Any, capsys: Captured) -> None:
+def test_being_interrupted_says_nothing(run_raising: Any, capsys: Captured) -> None:
     assert run_raising(KeyboardInterrupt()) == 130
-    assert run_raising(StoppedEarly()) == 0
     assert capsys.readouterr().err.strip() == ""
 
 

@@ -10,7 +10,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from redis import Redis
@@ -243,17 +242,13 @@ def test_an_unknown_setting_ends_every_command(start: Start) -> None:
 
 
 @pytest.fixture
-def in_process(
-    environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[..., int]]:
+def in_process(environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """Run a worker that cannot start in this very process, where things can be replaced."""
     monkeypatch.chdir(tmp_path)
     for name, value in environ.items():
         if name.startswith("STAGEDOOR_"):
             monkeypatch.setenv(name, value)
-    before = signal.getsignal(signal.SIGTERM)
-    yield lambda *words: run(["worker", *words])
-    assert signal.getsignal(signal.SIGTERM) is before
+    return lambda *words: run(["worker", *words])
 
 
 def test_a_server_that_is_too_old_is_refused(
@@ -287,14 +282,3 @@ def test_a_package_that_turned_the_gil_on_is_named_and_the_worker_does_not_start
     [line] = capfd.readouterr().err.splitlines()
     assert "the GIL is on: the package redis " in line
     assert "uninstall it" in line
-
-
-def test_sigterm_before_anything_is_claimed_is_a_clean_end(
-    in_process: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    def load(*_: Any, **__: Any) -> None:
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    monkeypatch.setattr(wiring, "load_plugins", load)
-    assert in_process() == 0
-    assert capfd.readouterr().err == ""

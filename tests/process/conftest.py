@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.fixtures import environ, start
 from tests.process.support import Theatre
 from tests.support.redis_server import RedisServer, StartRedis
+
+__all__ = ["environ", "own_theatre", "server", "start", "theatre"]
 
 
 @pytest.fixture

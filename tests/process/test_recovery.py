@@ -1,7 +1,6 @@
 """What happens to the jobs of a process that vanishes, freezes or kills itself."""
 
-import functools
-import os
+import signal
 import time
 from collections.abc import Iterator
 from uuid import uuid4
@@ -16,6 +15,8 @@ pytestmark = [pytest.mark.process, pytest.mark.redis]
 
 RECOVERY_S = 15.0
 """What is promised at the default settings."""
+CRASHES = 5
+"""As many as make an entry poison by default."""
 
 
 @attrs.frozen
@@ -98,36 +99,28 @@ def test_a_worker_that_froze_past_its_lease_has_its_settle_refused_and_nothing_d
     assert len(sleeper.of("worker_started")) == 1
 
 
-def test_a_job_that_kills_its_process_ends_as_poison_and_its_neighbours_are_done(theatre: Theatre) -> None:
-    """As under a supervisor that starts the worker again each time."""
+@pytest.mark.parametrize("kind,number", [("segfault", signal.SIGSEGV), ("sigkill", signal.SIGKILL)])
+def test_a_job_that_kills_its_process_ends_as_poison_and_its_neighbours_are_done(
+    theatre: Theatre, kind: str, number: signal.Signals
+) -> None:
+    """At the default settings, under somebody who starts the worker again each time."""
     neighbours = theatre.add("sleep", 3, trace="0.2")
-    (deadly,) = theatre.add("deadly")
+    (deadly,) = theatre.add(kind)
     neighbours += theatre.add("sleep", 3, trace="0.2")
-    deaths = 0
-    while True:
-        worker = theatre.start("a", max_crashes="4")
-        wait_until(functools.partial(_is_dead_letter_or_ended, worker))
-        if worker.of("delivery_settled", outcome="dead"):
-            break
-        assert worker.wait_exit() == 139
-        deaths += 1
-        assert deaths <= 4
-    assert deaths == 4
+    keeper = theatre.start_keeper("a")
+    for life in range(1, CRASHES + 1):
+        keeper.ask()
+        assert keeper.wait("died", life)["code"] == -number
+    keeper.ask()
+    dead = keeper.wait("delivery_settled", outcome="dead")
+    assert (dead["order_id"], dead["reason"], dead["crashes"]) == (deadly, "poison", CRASHES)
+    assert len([run for run in theatre.runs("start") if run["order_id"] == deadly]) == CRASHES
     theatre.wait_runs("end", len(neighbours))
     wait_until(lambda: theatre.places() == {deadly: ["dead"]})
-    dead = worker.of("delivery_settled", outcome="dead")[0]
-    assert (dead["order_id"], dead["reason"], dead["crashes"]) == (deadly, "poison", 4)
     theatre.check_books(deadly, *neighbours)
     assert theatre.client.hlen(theatre.keys.crashes) == 0
     # From its third start on it ran alone: nobody else was taken along more than twice.
-    crashes = [run["crashes"] for one in theatre.workers for run in one.of("delivery_settled", outcome="done")]
-    assert max(crashes) <= 2
-
-
-def _is_dead_letter_or_ended(worker: WorkerProcess) -> bool:
-    if worker.of("delivery_settled", outcome="dead"):
-        return True
-    return os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    assert max(run["crashes"] for run in keeper.of("delivery_settled", outcome="done")) <= 2
 
 
 def test_a_job_longer_than_every_idle_time_runs_once(theatre: Theatre) -> None:

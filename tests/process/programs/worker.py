@@ -4,9 +4,11 @@ Every event is a line of JSON on stdout, with the machine's monotonic time; what
 handlers do is a line in the file *runs*, which all workers of a test share.
 """
 
-import functools
+import ctypes
 import json
 import os
+import resource
+import signal
 import sys
 import threading
 import time
@@ -19,13 +21,13 @@ from stagedoor.broker.connection import Link
 from stagedoor.broker.redis import DeliverySettings, RedisDeliveries
 from stagedoor.broker.redis_calls import RedisCalls
 from stagedoor.cli.flow_wiring import call_settings, flow_parts
+from stagedoor.cli.process import ServiceProcess, run_service
 from stagedoor.core.handler import HandlerSpec
 from stagedoor.core.keys import Keys
 from stagedoor.events import Event, EventStream
 from stagedoor.settings import Settings
-from stagedoor.worker import Given, HeldDelivery, StopRequest, WorkerSettings, run_worker
+from stagedoor.worker import Given, HeldDelivery, StopRequest, WorkerSettings, heeding, run_worker
 from stagedoor.worker.identity import current_identity, is_provably_gone
-from stagedoor.worker.stopping import watch_signals
 from tests.process.programs.flows import Flows
 
 
@@ -60,10 +62,10 @@ class Handlers:
         self._note("end", job, held)
 
     def gated(self, job: Any, held: HeldDelivery) -> None:
-        """Run until the gate is open."""
+        """Run until the gate is open; look as often as the trace says, in seconds, else all the time."""
         self._note("start", job, held)
         while not (self._folder / "open").exists():
-            time.sleep(0.005)
+            time.sleep(float(job.trace or 0.005))
         self._note("end", job, held)
 
     def stuck(self, job: Any, held: HeldDelivery) -> None:
@@ -73,10 +75,17 @@ class Handlers:
             threading.Event().wait()
         self._note("end", job, held)
 
-    def deadly(self, job: Any, held: HeldDelivery) -> None:
-        """Take the process along, as a segmentation fault does."""
+    def segfault(self, job: Any, held: HeldDelivery) -> None:
+        """Read where nothing is, as a library with a fault does."""
         self._note("start", job, held)
-        os._exit(139)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        ctypes.string_at(0)
+
+    def sigkill(self, job: Any, held: HeldDelivery) -> None:
+        """Have the process ended as the OOM killer does."""
+        self._note("start", job, held)
+        os.kill(os.getpid(), signal.SIGKILL)
+        threading.Event().wait()
 
     async def shielded(self, job: Any, held: HeldDelivery) -> None:
         """Heed no cancellation where the worker is called as the trace says; else be done at once."""
@@ -88,7 +97,7 @@ class Handlers:
 
     def specs(self) -> dict[str, HandlerSpec]:
         """Return the handlers by kind."""
-        functions = (self.quick, self.sleep, self.gated, self.stuck, self.deadly, self.shielded)
+        functions = (self.quick, self.sleep, self.gated, self.stuck, self.segfault, self.sigkill, self.shielded)
         return {function.__name__: HandlerSpec(kind=function.__name__, function=function) for function in functions}
 
 
@@ -99,7 +108,7 @@ def tell(event: Event) -> None:
     sys.stdout.flush()
 
 
-async def serve(how: dict[str, Any]) -> int:
+async def serve(how: dict[str, Any], process: ServiceProcess) -> int:
     """Run the worker until a signal ends it."""
     settings = Settings.load({}, how["settings"])
     link = Link(settings.redis_url, block_ms=settings.block_ms)
@@ -114,8 +123,7 @@ async def serve(how: dict[str, Any]) -> int:
         is_process_dead=is_provably_gone,
     )
     stop = StopRequest()
-    async with trio.open_nursery() as nursery:
-        await nursery.start(functools.partial(watch_signals, stop, settings.grace_s))
+    async with heeding(process, stop, settings.grace_s):
         say("listening")
         folder = Path(how["folder"])
         flows = flow_parts(
@@ -137,7 +145,6 @@ async def serve(how: dict[str, Any]) -> int:
             ),
             check_server=link.check_server,
         )
-        nursery.cancel_scope.cancel()
     return int(code)
 
 
@@ -155,7 +162,7 @@ def keep(how: dict[str, Any]) -> None:
     for _line in sys.stdin:
         child = os.fork()
         if child == 0:
-            os._exit(trio.run(serve, how))
+            run_service(lambda process: trio.run(serve, how, process))
         say("born", pid=child)
         _pid, status = os.waitpid(child, 0)
         say("died", code=os.waitstatus_to_exitcode(status))
@@ -166,4 +173,4 @@ if __name__ == "__main__":
     if given.get("is_kept"):
         keep(given)
     else:
-        sys.exit(trio.run(serve, given))
+        run_service(lambda process: trio.run(serve, given, process))
