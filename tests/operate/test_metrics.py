@@ -434,6 +434,11 @@ async def test_health_is_bad_when_work_waits_and_none_starts(
         await trio.sleep(0.3)
         assert probes(vitals, Waiting(count=4, for_s=9.0)).answer("/healthz")[0] == 503
         assert probes(vitals, None).answer("/healthz")[0] == 200, "Redis away is the reader's to find out"
+        vitals.take(DeliverySettled(outcome="unknown", kind="k", entry_id="1-1", deliveries=1, hops=1))
+        assert probes(vitals, Waiting(count=4, for_s=9.0)).answer("/healthz")[0] == 200, "it gets through them"
+        asked: list[str] = []
+        well = Probes(metrics(vitals).registry, vitals=vitals, waiting=lambda: asked.append("x"), block_s=5.0)
+        assert (well.answer("/healthz")[0], asked) == (200, []), "and Redis is not asked for that"
         nursery.cancel_scope.cancel()
 
 
