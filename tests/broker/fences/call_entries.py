@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 
-from stagedoor.broker.calls import Calls, Pass
+from stagedoor.broker.calls import Again, Calls, Pass
 from stagedoor.broker.dead_letters import DeadLetters
 from stagedoor.broker.deliveries import Answer
 from stagedoor.core.call import CallState
 from stagedoor.core.outcome import Dead, Outcome, Reason, RetryLater, UnknownKind
 from stagedoor.core.tenure import Stream
-from tests.broker.fences.call_words import DONE, ENTRY, SLEEP, entries, lost
+from tests.broker.fences.call_words import DONE, ENTRY, FOR_EVER, SLEEP, entries, lost
 from tests.broker.fences.removals import Removal
 from tests.broker.fences.words import fails, spoil
 from tests.broker.flow_harness import calls_of, done, end_lease, new_call, picture, set_field, started, take_one, timers
@@ -175,6 +175,46 @@ def dead_call_is_none(real: RedisHarness) -> None:
     settled_beside_a_broken_key(real, Dead(Reason.POISON, "x"), real.keys.call_status("c"))
 
 
+def letter_of_a_call_cannot_be_written(broker: Harness) -> None:
+    worker, calls, claimed, right = started(broker)
+    broker.break_dead()
+    batch = [settled(claimed, Dead(Reason.POISON, "x"))]
+    assert not fails(lambda: worker.settle(1, batch))
+    assert worker.settle(1, batch).answers == (Answer.FAILED,)
+    calls.record_step(right, done("a"))
+
+
+def retried_pass_dies(broker: Harness) -> None:
+    """Its entry comes back under another id, and the lease of the pass before is still there."""
+    worker, calls, claimed, _ = started(broker)
+    worker.settle(1, [settled(claimed, RetryLater(0, 2, "x"))])
+    worker.promote()
+    worker.settle(2, [settled(take_one(worker), Dead(Reason.POISON, "x"))])
+    assert [line.call_id for line in calls.list_calls(state=CallState.PARKED).calls] == ["c"]
+
+
+def only_entry_is_handed_back(broker: Harness) -> None:
+    """Somebody has deleted the entry that the call waits for, and there is this one."""
+    worker = broker.worker()
+    calls_of(broker).start(new_call())
+    broker.trim(*broker.state().jobs.entries)
+    broker.add(ENTRY)
+    worker.settle(1, [settled(one, UnknownKind(0, 1)) for one in worker.read(2).claimed])
+    assert len(broker.state().delayed) == 1
+
+
+def entry_beside_a_pass_is_handed_back(broker: Harness) -> None:
+    calls, right, settle = both_held(broker, lease=True)
+    settle(UnknownKind(0, 1))
+    assert isinstance(calls.end_pass(right, FOR_EVER), Again), "whoever added it had something to say"
+
+
+def dead_pass_ends(broker: Harness) -> None:
+    worker, calls, claimed, right = started(broker)
+    worker.settle(1, [settled(claimed, Dead(Reason.POISON, "x"))])
+    assert lost(lambda: calls.end_pass(right, DONE))
+
+
 REST = "number, id, string.sub(argument, #call_id + #reason + 3))"
 
 REMOVALS: dict[str, Removal] = {
@@ -256,4 +296,25 @@ REMOVALS: dict[str, Removal] = {
         retried_call_is_none,
     ),
     "settle: a dead call that is none": Removal("settle", "pcall(park, ", "park(", dead_call_is_none),
+    "settle: a dead call whose letter could not be written": Removal(
+        "settle",
+        "bury(string.sub(argument, space + 1))\n  if refusal then return refusal end",
+        "bury(string.sub(argument, space + 1))",
+        letter_of_a_call_cannot_be_written,
+    ),
+    "settle: the lease of a pass that is retried": Removal(
+        "settle",
+        "  redis.call('DEL', lease)\n  index(KEYS[8], KEYS[9], call_id, state, 'waiting', due)",
+        "  index(KEYS[8], KEYS[9], call_id, state, 'waiting', due)",
+        retried_pass_dies,
+    ),
+    "settle: the only entry": Removal(
+        "settle", " and is_queued(KEYS[1], KEYS[2], KEYS[6], known[2])", "", only_entry_is_handed_back
+    ),
+    "settle: the pass is told": Removal(
+        "settle", "redis.call('HINCRBY', status, '.wakes', 1)", "", entry_beside_a_pass_is_handed_back
+    ),
+    "end: no repeat where none has ended": Removal(
+        "end_pass", "last[1] == epoch and last[2] == epoch", "last[1] == epoch", dead_pass_ends
+    ),
 }

@@ -104,6 +104,24 @@ def pooled_without_a_body(broker: Harness) -> None:
     assert [letter["reason"] for letter in broker.state().dead] == [b"trimmed"]
 
 
+def renewed_entry_is_fresh(broker: Harness) -> None:
+    worker = broker.worker("w")
+    held = one(worker, broker)
+    broker.age(held.entry.entry_id)
+    worker.renew([held.tenure])
+    assert broker.worker("other").reclaim().moved == 0
+
+
+def bodiless_entry_is_buried_once(broker: Harness) -> None:
+    worker = broker.worker("w")
+    held = one(worker, broker)
+    worker.release([held])
+    broker.trim(held.entry.entry_id)
+    worker.read(1)
+    worker.read(1)
+    assert (len(broker.state().dead), broker.state().jobs.pending) == (1, {})
+
+
 REMOVALS: dict[str, Removal] = {
     "renew: incarnation": Removal("renew", WHY, "", old_process_renews),
     "release: incarnation": Removal("release", WHY, "", old_process_releases),
@@ -140,4 +158,10 @@ REMOVALS: dict[str, Removal] = {
         released_without_a_body,
     ),
     "read: a body that is gone": Removal("read", "trimmed[#trimmed + 1] = {number, id}", "", pooled_without_a_body),
+    "renew: the idle time": Removal(
+        "renew", "redis.call('XCLAIM', stream, group, consumer, 0, id, 'JUSTID')", "", renewed_entry_is_fresh
+    ),
+    "bury: what is buried is acknowledged": Removal(
+        "read", "  redis.call('XACK', stream, group, id)\n  return true", "  return true", bodiless_entry_is_buried_once
+    ),
 }

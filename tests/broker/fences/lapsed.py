@@ -6,6 +6,7 @@ from tests.broker.fences.names import (
     clean_stop_is_cut_short,
     crash_log_ends_by_itself,
     full_page_cannot_be_buried,
+    hold_many,
 )
 from tests.broker.fences.removals import Removal
 from tests.broker.fences.words import fails, one, spoil
@@ -130,6 +131,36 @@ def bodiless_entry_of_the_pool_is_reclaimed(broker: Harness) -> None:
     assert len(worker.reclaim().trimmed) == 1
 
 
+def idle_entry_is_reclaimed(broker: Harness) -> None:
+    held = one(broker.worker("w"), broker)
+    broker.age(held.entry.entry_id)
+    assert broker.worker("other").reclaim().moved == 1
+    assert broker.state().jobs.pending == {held.entry.entry_id: (POOL, 1)}
+
+
+def idle_entry_without_a_body_is_reclaimed(broker: Harness) -> None:
+    held = one(broker.worker("w"), broker)
+    broker.age(held.entry.entry_id)
+    broker.trim(held.entry.entry_id)
+    assert len(broker.worker("other").reclaim().trimmed) == 1
+    assert [letter["reason"] for letter in broker.state().dead] == [b"trimmed"]
+
+
+def entry_of_the_pool_is_reclaimed(broker: Harness) -> None:
+    """It is where it belongs, however long it has been there."""
+    worker = broker.worker("w")
+    held = one(worker, broker)
+    worker.release([held])
+    broker.age(held.entry.entry_id)
+    assert worker.reclaim().moved == 0
+
+
+def lapsed_worker_held_many(broker: Harness) -> None:
+    hold_many(broker)
+    broker.lapse("w")
+    assert broker.worker("other").sweep().workers == (("w", 101, True),)
+
+
 REMOVALS: dict[str, Removal] = {
     "sweep: the beat": Removal(
         "sweep", "local lapsed = not record[1] or ", "local lapsed = true or ", live_worker_is_swept
@@ -177,4 +208,17 @@ REMOVALS: dict[str, Removal] = {
     "reclaim: a bodiless entry of the pool": Removal(
         "reclaim", "(is_pooled or is_idle)", "is_idle", bodiless_entry_of_the_pool_is_reclaimed
     ),
+    "reclaim: it moves": Removal(
+        "reclaim",
+        "redis.call('XCLAIM', stream, group, '~pool', 0, unpack(idle, 1, #idle))",
+        "",
+        idle_entry_is_reclaimed,
+    ),
+    "reclaim: an idle entry without a body": Removal(
+        "reclaim", "(is_pooled or is_idle)", "is_pooled", idle_entry_without_a_body_is_reclaimed
+    ),
+    "reclaim: not from the pool": Removal(
+        "reclaim", "is_idle and not is_pooled", "is_idle", entry_of_the_pool_is_reclaimed
+    ),
+    "sweep: more than one page": Removal("sweep", "if again then more = 1 end", "", lapsed_worker_held_many),
 }

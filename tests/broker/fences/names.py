@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
-from stagedoor.broker.deliveries import Pulse
+from stagedoor.broker.deliveries import Deliveries, Pulse
 from stagedoor.broker.redis import RedisDeliveries
 from stagedoor.core.keys import POOL
 from tests.broker.fences.removals import Removal
@@ -206,6 +206,45 @@ def record_is_spoilt_and_joined_over(real: RedisHarness) -> None:
     assert not fails(lambda: real.worker("w"))
 
 
+def name_of_a_process_that_is_proved_dead(broker: Harness) -> None:
+    """On its own host nobody has to wait for its beat to lapse."""
+    broker.worker("w")
+    assert broker.worker("w", is_process_dead=lambda _record: True).name == "w"
+
+
+def hold_many(broker: Harness) -> Deliveries:
+    """Return a worker that holds more than one call moves."""
+    worker = broker.worker("w")
+    for _ in range(101):
+        broker.add(job())
+    assert len(worker.read(200).claimed) == 101
+    return worker
+
+
+def owners_of_many(broker: Harness) -> set[str]:
+    owners = [owner for owner, _ in broker.state().jobs.pending.values()]
+    assert len(owners) == 101
+    return set(owners)
+
+
+def name_held_many(broker: Harness) -> None:
+    hold_many(broker)
+    broker.lapse("w")
+    broker.worker("w")
+    assert owners_of_many(broker) == {POOL}
+
+
+def stopping_worker_holds_many(broker: Harness) -> None:
+    hold_many(broker).retire()
+    assert owners_of_many(broker) == {POOL}
+
+
+def stopped_worker_leaves_its_name(broker: Harness) -> None:
+    broker.worker("w").retire()
+    assert broker.state().workers == {}
+    assert broker.consumers() == set()
+
+
 REMOVALS: dict[str, Removal] = {
     "retire: incarnation": Removal("retire", WHY, "", old_process_retires),
     "beat: incarnation": Removal("beat", "if why == 'taken' then return why end", "", old_process_beats),
@@ -270,5 +309,19 @@ REMOVALS: dict[str, Removal] = {
     ),
     "join: an end where nothing moves": Removal(
         "join", " and #live + #trimmed > 0", "", page_of_a_name_cannot_be_buried
+    ),
+    "join: a process that is proved dead": Removal(
+        "join", " and old[1] ~= ARGV[5]", "", name_of_a_process_that_is_proved_dead
+    ),
+    "join: more than one page": Removal("join", "if more then return {'more', moved, trimmed} end", "", name_held_many),
+    "retire: more than one page": Removal(
+        "retire", "if more then return {'more', moved} end", "", stopping_worker_holds_many
+    ),
+    "retire: the record goes": Removal("retire", "redis.call('DEL', KEYS[3])", "", stopped_worker_leaves_its_name),
+    "retire: the consumer goes": Removal(
+        "retire",
+        "    redis.call('XGROUP', 'DELCONSUMER', KEYS[number], group, consumer)",
+        "",
+        stopped_worker_leaves_its_name,
     ),
 }
