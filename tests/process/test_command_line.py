@@ -5,6 +5,8 @@ import itertools
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +17,7 @@ import pytest
 from redis import Redis
 
 from stagedoor.cli.app import run
+from stagedoor.cli.process import ServiceProcess
 from stagedoor.core.keys import POOL
 from tests.cli.fixtures import PATIENCE_S, Running, Start
 from tests.process.support import ROOT, wait_until
@@ -255,6 +258,10 @@ def test_a_terminal_that_is_closed_drains_however_often_it_says_so(house: House,
     for _ in range(3):
         worker.signal(HUP)
         worker.wait_for('"worker_stopping"')
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
+        # It comes after them: by the second whatever they do is done.
+        worker.signal(number)
+        worker.wait_for(number.name)
     (tmp_path / "open").touch()
     assert worker.wait() == 0
     settled = [line for line in lines(worker) if line["event"] == "delivery_settled"]
@@ -326,6 +333,32 @@ def test_a_storm_ends_a_relay_with_zero(
         relay.wait_for('"broker_down"' if phase == "waits" else '"relay_started"')
     assert storm(relay, number) == 0
     assert set(events(relay)) <= {"broker_down", "relay_started", "relay_stopped"}
+
+
+# -- the end, and the halves of a signal -----------------------------------------------------
+
+
+def test_a_fault_is_shown_and_no_thread_keeps_the_process() -> None:
+    script = (
+        "import threading\nfrom stagedoor.cli.process import run_service\n"
+        "threading.Thread(target=threading.Event().wait).start()\nrun_service(lambda process: 1 // 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "ZeroDivisionError" in done.stderr
+
+
+def test_each_signal_counts_once_whichever_halves_tell_of_it() -> None:
+    lower, upper = int(TERM), int(TERM) | 128
+
+    def news(*told: int) -> list[bool]:
+        process = ServiceProcess()
+        return [process._is_news(byte) for byte in told]
+
+    assert news(lower, upper, lower, upper) == [True, False, True, False]
+    assert news(lower, lower, upper, upper) == [True, True, False, False]
+    assert news(upper, lower, upper) == [True, True, False], "trio had the lower half when the first came"
+    assert news(0) == [False]
 
 
 def cpu_s(process: Running) -> float:
