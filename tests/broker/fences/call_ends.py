@@ -270,6 +270,22 @@ def ended_call_has_lost_its_end(real: RedisHarness) -> None:
     assert real.client.pttl(real.keys.call_status("c")) > 0
 
 
+def value_comes_with_the_end(broker: Harness) -> None:
+    _, calls, _, right = started(broker)
+    calls.end_pass(right, SLEEP, write=done("s", value="[]"))
+    journal = calls.show("c")
+    assert journal is not None
+    assert journal.value("s") == "[]"
+
+
+def timer_leaves_no_body(real: RedisHarness) -> None:
+    worker, calls, _, right = started(real)
+    calls.end_pass(right, SLEEP)
+    calls.wake("c")
+    begun(calls, take_one(worker))
+    assert real.client.hlen(real.keys.delayed_body) == 0
+
+
 REMOVALS: dict[str, Removal] = {
     "end: the right": Removal("end_pass", "if not may_write(status, epoch) then", "if false then", zombie_ends),
     "end: a repeat": Removal("end_pass", "and 'ended' or 'lost'}", "and 'lost' or 'lost'}", end_is_repeated),
@@ -358,4 +374,10 @@ REMOVALS: dict[str, Removal] = {
     ),
     "look: an end that was lost": Removal("look", "if left < 0 then", "if false then", ended_call_has_lost_its_end),
     "look: its place": Removal("look", "redis.call('ZREM', KEYS[5], call_id)", "", expired_call_is_counted_off),
+    "end: the value of its step": Removal(
+        "end_pass", "value = ARGV[20] == '1' and ARGV[21] or nil", "value = nil", value_comes_with_the_end
+    ),
+    "begin: the body of the timer": Removal(
+        "begin_pass", "redis.call('HDEL', bodies, timer_of(call_id))", "", timer_leaves_no_body
+    ),
 }

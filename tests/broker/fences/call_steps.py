@@ -228,6 +228,16 @@ def two_are_kept_and_one_is_none(real: RedisHarness) -> None:
     assert [one.holds for one in kept] == [False, True]
 
 
+def decided_result_is_kept(broker: Harness) -> None:
+    _, calls, _, right = started(broker)
+    outcome = CallOutcome(state=CallState.DONE, result="[1]")
+    calls.record_outcome(right, outcome)
+    calls.end_pass(right, Finish(outcome=outcome))
+    journal = calls.show("c")
+    assert journal is not None
+    assert journal.outcome == outcome
+
+
 REMOVALS: dict[str, Removal] = {
     "record: the epoch": Removal("record_step", EPOCH, "", zombie_records),
     "record: it runs": Removal("record_step", STATE, "", pass_that_has_ended_records),
@@ -307,5 +317,8 @@ REMOVALS: dict[str, Removal] = {
         "local is_sound, answer = pcall(keep, ",
         "local is_sound, answer = true, keep(",
         two_are_kept_and_one_is_none,
+    ),
+    "decide: the result": Removal(
+        "decide", "if result then redis.call('HSET', KEYS[2], 'result', result) end", "", decided_result_is_kept
     ),
 }
