@@ -240,18 +240,23 @@ def fit(
     if max_lines == 1:
         return _fit_one_line(face, text.replace("\n", " "), size=size, floor=floor, width=width, tracking=tracking)
     longest = max(width_of(face, word, 1.0, tracking=tracking) for word in words_of(text))
-    for step in range(_SHRINK_STEPS + 1):
-        now = size - (size - floor) * step / _SHRINK_STEPS
-        rows = _rows(face, now, max_lines, height=height, leading=leading)
-        lines = break_lines(face, text, now, width=width, tracking=tracking, limit=rows + 1)
+    for ruler in _shrinking(_Ruler(face, size, tracking), floor):
+        rows = _rows(face, ruler.size, max_lines, height=height, leading=leading)
+        lines = ruler.lines_of(text, width=width, limit=rows + 1)
         # Shrinking goes before breaking a word.
-        if len(lines) <= rows and (longest * now <= width or step == _SHRINK_STEPS):
+        if len(lines) <= rows and (longest * ruler.size <= width or ruler.size == floor):
             if balanced:
-                ruler = _Ruler(face, now, tracking)
-                lines = _balanced(ruler, text, width=width, count=len(lines), longest=longest * now)
-            return Block(lines=tuple(lines), size=now)
+                lines = _balanced(ruler, text, width=width, count=len(lines), longest=longest * ruler.size)
+            return Block(lines=tuple(lines), size=ruler.size)
     rows = _rows(face, floor, max_lines, height=height, leading=leading)
     return _cut_off(_Ruler(face, floor, tracking), text, width=width, rows=rows)
+
+
+def _shrinking(ruler: _Ruler, floor: float) -> Iterator[_Ruler]:
+    """Yield rulers of smaller and smaller type, *floor* last."""
+    for step in range(_SHRINK_STEPS):
+        yield attrs.evolve(ruler, size=ruler.size - (ruler.size - floor) * step / _SHRINK_STEPS)
+    yield attrs.evolve(ruler, size=floor)
 
 
 def _cut_off(ruler: _Ruler, text: str, *, width: float, rows: int) -> Block:
