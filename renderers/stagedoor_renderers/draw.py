@@ -325,7 +325,7 @@ class Press:
         room = _room(box, size)
         shown, rest = lines[:room], lines[room:]
         if rest and box.overflow == "ellipsis":
-            cut = self._setter.fit(box.font, words, size=size, floor=size, width=column * MM, max_lines=max(2, room))
+            cut = self._setter.fit(box.font, words, size=size, floor=size, width=column * MM, max_lines=room)
             shown, rest = cut.lines, ()
         style = _Style(weight=box.font, color=box.color, leading=box.leading, align=box.align)
         rows = room // box.columns

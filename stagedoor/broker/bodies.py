@@ -40,10 +40,14 @@ def crash_lines(log: str) -> tuple[str, ...]:
 
 
 def delayed_body(settlement: Settlement, changes: Mapping[str, str]) -> bytes:
-    """Return what is kept of a delayed job: the number of the stream it goes back to, and its fields."""
+    """Return what is kept of a delayed job: the number of the stream it goes back to, and its fields.
+
+    One that was run is no more of a kind that nobody knows: its hand-backs are forgotten.
+    """
     tenure = settlement.tenure
     entry = Entry(tenure.stream, tenure.entry_id, settlement.fields)
-    moved = fields_to_move(entry, settlement.crash_log, changes)
+    was_run = "attempt" in changes and entry.value(b"hops") is not None
+    moved = fields_to_move(entry, settlement.crash_log, {**changes, "hops": "0"} if was_run else changes)
     return pack([b"%d" % tenure.stream.value, *(part for pair in moved for part in pair)])
 
 

@@ -28,7 +28,7 @@ _DRAWS = 1000
 class _Drawn:
     """What was invented for what; nothing is invented twice, and nothing that is reserved."""
 
-    taken: set[str] = attrs.field(converter=set)
+    taken: set[str]
     made: dict[str, str] = attrs.Factory(dict)
 
 
@@ -43,9 +43,9 @@ class Inventor:
 
     def __init__(self, key: bytes, *, names: Iterable[str] = (), kinds: Iterable[str] = ()) -> None:
         self._key = key
-        self._texts = _Drawn(taken=())
-        self._names = _Drawn(taken=names)
-        self._kinds = _Drawn(taken=kinds)
+        self._texts = _Drawn(taken=set())
+        self._names = _Drawn(taken=set(names))
+        self._kinds = _Drawn(taken=set(kinds))
 
     def text(self, text: str) -> str:
         """Return a text of the same shape."""

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -133,7 +134,15 @@ class Crew:
         return dict(self._ended)
 
     def start(self, name: str) -> None:
-        """Start a process that does not run: the relay, or a worker of this name."""
+        """Start a process that does not run: the relay, or a worker of this name.
+
+        **Cancellation**: an interrupt waits until the process is known, or nobody would end it.
+        """
+        # In a thread: what a signal raises in this one must not fall between the fork and its being noted.
+        with ThreadPoolExecutor(1) as starter:
+            starter.submit(self._start, name).result()
+
+    def _start(self, name: str) -> None:
         words = ("relay",) if name == RELAY else ("worker", "--name", name, "--slots", str(self._slots))
         self._ended.pop(name, None)
         assert self._watchdog is not None, "the crew is a context manager"

@@ -161,8 +161,8 @@ class Attempts:
 
     def _returned(self, held: HeldDelivery, result: Any) -> Outcome:
         if isinstance(result, Settled | Release):
-            if isinstance(result, Release) and not held.lost:
-                self._events.emit(_lost(held, at="pass"))
+            if isinstance(result, Release):
+                held.refused_at = "pass"
             return result
         if inspect.iscoroutine(result):
             result.close()
@@ -177,25 +177,28 @@ class Attempts:
         assert held.spec is not None, "it has run"
         error = essence(error)
         if isinstance(error, LeaseLost) and held.was_refused:
-            self._events.emit(_lost(held, at="check"))
+            held.refused_at = "check"
             # After an outage it may be ours all the same: the fence decides, and then it runs again at once.
             return Release()
         now = self._clocks.wall()
         return of_exception(error, held.job, held.spec, limits=self._limits, rng=self._rng, now=now)
 
-
-def _lost(held: HeldDelivery, *, at: str) -> TenureLost:
-    """Return the one line of a delivery of which nothing will be settled here."""
-    job = held.job
-    return TenureLost(
-        kind=held.kind,
-        entry_id=held.tenure.entry_id,
-        deliveries=held.tenure.deliveries,
-        at=at,
-        order_id=job.order_id if job else None,
-        request_id=job.request_id if job else None,
-        trace=job.trace if job else None,
-    )
+    def tell_if_lost(self, held: HeldDelivery) -> None:
+        """Tell of a delivery whose handler has stopped because somebody else has the entry: its one line here."""
+        if not held.refused_at:
+            return
+        job = held.job
+        self._events.emit(
+            TenureLost(
+                kind=held.kind,
+                entry_id=held.tenure.entry_id,
+                deliveries=held.tenure.deliveries,
+                at=held.refused_at,
+                order_id=job.order_id if job else None,
+                request_id=job.request_id if job else None,
+                trace=job.trace if job else None,
+            )
+        )
 
 
 @coroutine

@@ -345,6 +345,7 @@ class Executor:
         now = self._clocks.monotonic()
         held.run_s = now - (held.started_at or now)
         self._pace.note(str(held.kind), held.run_s)
+        self._attempts.tell_if_lost(held)
         self._settler.submit(held, outcome)
 
     # -- threads that do not end -------------------------------------------------------------

@@ -26,13 +26,15 @@ class HeldDelivery:
 
     Lives from the claim until its outcome is written or refused. *tenure* is
     replaced when the same entry is handed to us again (see `Register.add`).
-    *number* tells claims in order; *was_refused* that `check` said to stop. *lend* runs a function in
-    so many further slots at most, those that are free at this instant; it may be called in any thread.
+    *number* tells claims in order; *was_refused* that `check` said to stop. *refused_at* says where the
+    handler has stopped because somebody else has the entry: at a ``check``, or at a ``pass`` of a flow.
+    *lend* runs a function in so many further slots at most, those that are free at this instant; it may
+    be called in any thread.
     """
 
     __slots__ = (
-        "_standing", "body_gone", "claimed", "deadline", "job", "lend", "lost", "number", "run_s", "spec",
-        "started_at", "tenure", "was_refused",
+        "_standing", "body_gone", "claimed", "deadline", "job", "lend", "lost", "number", "refused_at", "run_s",
+        "spec", "started_at", "tenure", "was_refused",
     )  # fmt: skip
 
     def __init__(self, claimed: Claimed, standing: Standing, number: int = 0) -> None:
@@ -43,6 +45,7 @@ class HeldDelivery:
         self.spec: HandlerSpec | None = None
         self.lost = False
         self.was_refused = False
+        self.refused_at = ""
         self.body_gone = False
         self.started_at: float | None = None
         self.deadline: float | None = None

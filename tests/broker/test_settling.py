@@ -55,6 +55,17 @@ def test_a_retry_is_delayed_with_its_attempt_and_origin(broker: Harness, stream:
     assert dict(unpack_fields(pack(flat))) == dict(job(attempt="2", origin=origin))
 
 
+def test_a_job_that_was_run_is_no_more_one_that_nobody_knows(broker: Harness) -> None:
+    """Handed back by workers without its module, then run by one that has it, and retried."""
+    worker = broker.worker("w")
+    broker.add(job(hops="8"))
+    (claimed,) = worker.read(1).claimed
+    worker.settle(1, [settled(claimed, LATER)])
+    (body,) = broker.state().delayed.values()
+    fields = dict(unpack_fields(pack(unpack(body)[1:])))
+    assert (fields[b"hops"], fields[b"attempt"]) == (b"0", b"2")
+
+
 def test_an_unknown_kind_is_delayed_with_its_hops_and_the_same_attempt(broker: Harness) -> None:
     worker = broker.worker("w")
     claimed = one_claimed(broker, worker)

@@ -96,11 +96,16 @@ def test_each_letter_of_a_ligature_has_its_own_points(face: Face) -> None:
     assert alone == of_alef
 
 
-@pytest.mark.parametrize("typed", ["لَا", "لِأَ", "لَآ", "لِإ", "سلَا", "لا", "مُحَمَّد"])
+@pytest.mark.parametrize("typed", ["لَا", "لِأَ", "لَآ", "لِإ", "سلَا", "لا", "مُحَمَّد", "لا لَا", "السلام لا لِأ"])
 def test_what_is_drawn_can_be_spoken_as_it_was_typed(typed: str) -> None:
     shown = drawable(cleaned(typed), {chr(code) for code in range(0x10000)}).text
     assert shown != typed
     assert spoken(shown) == unicodedata.normalize("NFC", typed)
+
+
+def test_a_point_behind_a_joiner_stays_with_its_letter() -> None:
+    shown = drawable(cleaned("\u0627\u0625\u200d\u064b\u0628"), {chr(code) for code in range(0x10000)}).text
+    assert spoken(shown).replace("\u200d", "") == "\u0627\u0625\u064b\u0628"
 
 
 def test_a_lam_without_points_is_joined_without_a_seam() -> None:

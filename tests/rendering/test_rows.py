@@ -172,3 +172,35 @@ def test_a_long_category_leaves_room_for_a_long_name(ticket: TicketPdf, layout: 
     of = request(position(category=category, holder=holder), layout=layout)
     text = squeezed_text_of(ticket.render(of, no_check))
     assert [words for words in (category, holder) if squeezed(words) not in text] == []
+
+
+def test_a_paragraph_with_room_for_one_line_ends_in_an_ellipsis(tmp_path: Path) -> None:
+    (tmp_path / "slip.toml").write_text(
+        """
+[page]
+width = 90
+height = 60
+
+[[box]]
+type = "qr"
+x = 5
+y = 15
+side = 40
+
+[[box]]
+type = "paragraph"
+text = "{terms}"
+x = 5
+y = 5
+w = 60
+h = 3.4
+size = 6
+min_size = 6
+""",
+        encoding="utf-8",
+    )
+    renderer = TicketPdf(layout="slip", layouts=tmp_path)
+    renderer.warm_up()
+    drawn = renderer.render(request(position(), event=event(terms="no cameras " * 40)), no_check)
+    (line,) = [line for line in lines_of(drawn) if "cameras" in line]
+    assert line.endswith(("…", "..."))

@@ -387,6 +387,42 @@ async def test_a_flow_whose_write_was_refused_is_told_once_and_joins_its_request
         assert (shop.recorder.of(DeliverySettled), len(shop.recorder.of(TenureLost))) == ([], 1)
 
 
+async def test_it_is_told_also_where_a_renewal_was_refused_before(broker: FakeBroker) -> None:
+    """That line knows no order, and is not the one of the delivery."""
+    gate = Gate()
+
+    def handle(job: Any, held: Any) -> Release:
+        gate.handle(job, held)
+        return Release()
+
+    async with open_shop(spec(handle), broker=broker) as shop:
+        shop.add_and_claim("work")
+        await gate.wait_for(1)
+        (held,) = shop.register.everything()
+        held.lost = True
+        gate.open()
+        lost = await shop.recorder.wait(TenureLost)
+        assert (lost.at, lost.order_id) == ("pass", 1)
+
+
+async def test_what_a_thread_says_after_its_timeout_is_not_told() -> None:
+    """Its delivery has been settled, and its line was told then; nobody has taken it from us."""
+    clock, gate = Hand(), Gate()
+
+    def handle(job: Any, held: Any) -> Release:
+        gate.handle(job, held)
+        return Release()
+
+    async with open_shop(spec(handle, timeout=5), clock=clock, slots=2, orphan_after_s=25) as shop:
+        shop.add_and_claim("work")
+        await gate.wait_for(1)
+        clock.now += 31
+        await shop.recorder.wait(HandlerOrphaned)
+        gate.open()
+        await eventually(lambda: shop.executor.orphaned == 0)
+        assert shop.recorder.of(TenureLost) == []
+
+
 async def test_a_handler_that_stops_because_nobody_has_heard_of_us_gives_the_entry_back_where_it_is_still_ours() -> (
     None
 ):

@@ -47,7 +47,9 @@ _RESHAPER = arabic_reshaper.ArabicReshaper(
         "support_ligatures": False,
     }
 )
-_LAM_ALEF = re.compile(r"([\ufedf\ufee0])([\u064b-\u065f\u0670]*)([\ufe82\ufe84\ufe88\ufe8e])")
+_POINTS = "[\u064b-\u065f\u0670]*"
+_LAM_ALEF = re.compile(f"([\ufedf\ufee0])({_POINTS})([\ufe82\ufe84\ufe88\ufe8e])")
+_JOINERS_BEFORE_POINTS = re.compile("([\u200c\u200d]+)([\u064b-\u065f\u0670]+)")
 _LIGATURES = dict(
     zip(
         itertools.product("\ufe82\ufe84\ufe88\ufe8e", "\ufedf\ufee0"),
@@ -56,7 +58,7 @@ _LIGATURES = dict(
     )
 )
 """By the alef, with or without its signs, and the lam, which is joined to what is before it or not."""
-_SEAMS = re.compile(f"([\ufef5-\ufefc])([^{scripts.SEAM}]*?){scripts.SEAM}")
+_SEAMS = re.compile(f"([\ufef5-\ufefc])({_POINTS}){scripts.SEAM}")
 
 
 @attrs.frozen
@@ -96,7 +98,9 @@ def one_line(text: str) -> str:
 def drawable(text: str, glyphs: Container[str]) -> Drawable:
     """Return cleaned *text* with a glyph for every character: joined forms, and marks for what is missing."""
     if _ARABIC.search(text):
-        text = _LAM_ALEF.sub(_ligature, _RESHAPER.reshape(text).replace("\u200c", ""))
+        # The reshaper would give a point behind a joiner to the next letter.
+        text = _RESHAPER.reshape(_JOINERS_BEFORE_POINTS.sub(r"\2\1", text)).replace("\u200c", "")
+        text = _LAM_ALEF.sub(_ligature, text)
     if all(char in glyphs or char in _WITHOUT_GLYPHS for char in text):
         return Drawable(text)
     missing: list[str] = []
