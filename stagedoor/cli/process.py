@@ -98,7 +98,7 @@ class ServiceProcess:
         """Pass signals on from now on, instead of ending the process; to be called in trio's loop.
 
         Args:
-            pass_on: called with a signal's number, in a thread; with 0 for one that others have a handler for.
+            pass_on: called with a signal's number, in a thread; with 0 for one that is somebody else's.
                 Must not block or raise, and must wake the main thread, which runs the upper halves.
             code_at_deadline: what the process ends with at its deadline.
             grace_s: at most so long after the first request to stop the process ends, whatever it does.
@@ -166,11 +166,19 @@ class ServiceProcess:
         return False
 
     def _heed(self, number: int) -> None:
+        is_ours = self._is_ours(number)
         with self._lock:
-            if number in STOPPING:
+            if is_ours and number in STOPPING:
                 self._count(number)
             if self._phase is _Phase.SERVING:
-                self._pass_on(number if number in self._owned else _WAKE)
+                self._pass_on(number if is_ours else _WAKE)
+
+    def _is_ours(self, number: int) -> bool:
+        """Return whether a signal is meant for us; asked for each, since a plugin may take one over at any time.
+
+        A request to stop stays one then: whoever sends it wants the service to end.
+        """
+        return number in self._owned and (number in STOPPING or signal.getsignal(number) == self._note)
 
     def _count(self, number: int) -> None:
         """Keep the time of a request to stop, for it may be that nobody else can."""

@@ -5,8 +5,6 @@ import itertools
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +15,6 @@ import pytest
 from redis import Redis
 
 from stagedoor.cli.app import run
-from stagedoor.cli.process import ServiceProcess
 from stagedoor.core.keys import POOL
 from tests.cli.fixtures import PATIENCE_S, Running, Start
 from tests.process.support import ROOT, wait_until
@@ -95,18 +92,33 @@ def storm(process: Running, number: signal.Signals) -> int:
     return process.wait()
 
 
+def wait_taken(process: Running, number: signal.Signals) -> None:
+    """Wait until a signal that was sent has reached the process: only then another one is not the same."""
+    wait_until(lambda: not is_in(process, "SigPnd", number) and not is_in(process, "ShdPnd", number))
+
+
 def wait_listening(process: Running) -> None:
     """Wait until the process has handlers of its own: it takes the signals for real time last."""
-    wait_until(lambda: is_caught(process, signal.SIGRTMAX))
+    wait_until(lambda: is_in(process, "SigCgt", signal.SIGRTMAX))
 
 
-def is_caught(process: Running, number: signal.Signals) -> bool:
-    """Return whether a process has a handler for this signal."""
+def is_in(process: Running, which: str, number: signal.Signals) -> bool:
+    """Return whether a signal is in this set of a process that the system keeps; one that has ended has none."""
     with contextlib.suppress(FileNotFoundError):
         for line in Path(f"/proc/{process.pid}/status").read_text("utf-8").splitlines():
-            if line.startswith("SigCgt"):
+            if line.startswith(which):
                 return bool(int(line.split()[1], 16) >> (number - 1) & 1)
     return False
+
+
+@contextlib.contextmanager
+def ignored(number: signal.Signals) -> Iterator[None]:
+    """Ignore a signal while the block runs: a process that is started there does so too."""
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
 
 
 def lines(process: Running) -> list[dict[str, Any]]:
@@ -219,7 +231,7 @@ def test_a_handler_that_holds_up_the_event_loop_is_ended_at_the_deadline(house: 
     worker.wait_for('"it_began"')
     for _ in range(count):
         worker.signal(TERM)
-        time.sleep(0.1)  # two at once are one
+        wait_taken(worker, TERM)
     assert worker.wait() == 1
     assert "worker_stopping" not in events(worker)
     assert house.owners() == ["box-1"]
@@ -270,11 +282,8 @@ def test_a_terminal_that_is_closed_drains_however_often_it_says_so(house: House,
 
 
 def test_with_nohup_a_worker_outlives_its_terminal(house: House, tmp_path: Path) -> None:
-    before = signal.signal(HUP, signal.SIG_IGN)
-    try:
+    with ignored(HUP):
         worker = house.worker()
-    finally:
-        signal.signal(HUP, before)
     worker.wait_for('"worker_started"')
     worker.signal(HUP)
     worker.signal(signal.SIGUSR1)
@@ -296,6 +305,36 @@ def test_signals_that_mean_nothing_do_nothing_and_are_told_once(house: House, co
     assert process.wait() == 0
     warned = [line["message"].split()[0] for line in lines(process) if line["event"] == "warned"]
     assert warned == HARMLESS
+
+
+def test_a_signal_that_a_plugin_has_taken_over_is_the_plugin_s(
+    house: House, environ: dict[str, str], tmp_path: Path
+) -> None:
+    trouble(environ, "takes signals over")
+    worker = house.worker()
+    worker.wait_for('"worker_started"')
+    for number in (signal.SIGUSR1, signal.SIGRTMIN):
+        worker.signal(number)
+        wait_until((tmp_path / f"heard-{number}").exists)
+    worker.signal(signal.SIGUSR2)
+    worker.wait_for("SIGUSR2 has come")
+    worker.signal(TERM)
+    wait_until((tmp_path / f"heard-{TERM}").exists)
+    assert worker.wait() == 0
+    assert events(worker) == ["worker_started", "warned", "worker_stopping", "worker_stopped"]
+
+
+def test_with_nohup_a_plugin_may_have_the_terminal_s_signal(
+    house: House, environ: dict[str, str], tmp_path: Path
+) -> None:
+    """Nothing is in hand while it is imported: were it a request to stop, the process would end there."""
+    trouble(environ, "takes the terminal's signal over")
+    with ignored(HUP):
+        worker = house.worker()
+    worker.wait_for('"worker_started"')
+    assert (tmp_path / f"heard-{HUP}").exists()
+    worker.signal(TERM)
+    assert worker.wait() == 0
 
 
 def test_sigquit_ends_it_hard(house: House) -> None:
@@ -333,32 +372,6 @@ def test_a_storm_ends_a_relay_with_zero(
         relay.wait_for('"broker_down"' if phase == "waits" else '"relay_started"')
     assert storm(relay, number) == 0
     assert set(events(relay)) <= {"broker_down", "relay_started", "relay_stopped"}
-
-
-# -- the end, and the halves of a signal -----------------------------------------------------
-
-
-def test_a_fault_is_shown_and_no_thread_keeps_the_process() -> None:
-    script = (
-        "import threading\nfrom stagedoor.cli.process import run_service\n"
-        "threading.Thread(target=threading.Event().wait).start()\nrun_service(lambda process: 1 // 0)"
-    )
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "ZeroDivisionError" in done.stderr
-
-
-def test_each_signal_counts_once_whichever_halves_tell_of_it() -> None:
-    lower, upper = int(TERM), int(TERM) | 128
-
-    def news(*told: int) -> list[bool]:
-        process = ServiceProcess()
-        return [process._is_news(byte) for byte in told]
-
-    assert news(lower, upper, lower, upper) == [True, False, True, False]
-    assert news(lower, lower, upper, upper) == [True, True, False, False]
-    assert news(upper, lower, upper) == [True, True, False], "trio had the lower half when the first came"
-    assert news(0) == [False]
 
 
 def cpu_s(process: Running) -> float:

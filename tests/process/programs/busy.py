@@ -75,6 +75,12 @@ def _wait_for_itself() -> None:
     lock(mutex)
 
 
+def _take_over(*numbers: signal.Signals) -> None:
+    """Have handlers of our own for these signals, as a library that does so when it is imported."""
+    for number in numbers:
+        signal.signal(number, lambda heard, _frame: Path(f"heard-{heard}").touch())
+
+
 def _make_trouble() -> None:
     from stagedoor.cli.logs import Logs
 
@@ -93,6 +99,11 @@ def _make_trouble() -> None:
         case "slow import":
             Path("importing").touch()
             _wait_for_itself()
+        case "takes signals over":
+            _take_over(signal.SIGUSR1, signal.SIGRTMIN, signal.SIGTERM)
+        case "takes the terminal's signal over":
+            _take_over(signal.SIGHUP)
+            signal.raise_signal(signal.SIGHUP)
         case "storm while it leaves":
             patched.flush = storm
         case "hangs while it leaves":
