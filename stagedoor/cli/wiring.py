@@ -143,7 +143,7 @@ async def serve_worker(equipment: Equipment, process: ServiceProcess, *, with_re
     # One for the worker and its companions: an outage of Redis is told once.
     outages = Outages(events)
     code = ExitCode.FAILED
-    async with heeding(process, stop, settings.grace_s, on_other=_other_signals(events)):
+    async with heeding(process, stop, settings.grace_s, on_other=functools.partial(_tell_of_other, events)):
         try:
             with watched(equipment) as watch:
                 flows = _flows(equipment, deliveries, watch, stop)
@@ -260,8 +260,8 @@ def _shop(equipment: Equipment, rendered: Callable[[str, float], None]) -> Shop:
     )
 
 
-def _other_signals(events: EventStream) -> Callable[[int], None]:
-    return lambda number: events.emit(Warned(message=f"{name_of(number)} has come and means nothing here"))
+def _tell_of_other(events: EventStream, number: int) -> None:
+    events.emit(Warned(message=f"{name_of(number)} has come and means nothing here"))
 
 
 # -- a relay ------------------------------------------------------------------------
@@ -286,7 +286,7 @@ async def serve_relay(
     """
     stop = StopRequest()
     relay = make_relay(outbox, link, settings=settings, events=events)
-    heeded = heeding(process, stop, RELAY_GRACE_S, on_other=_other_signals(events))
+    heeded = heeding(process, stop, RELAY_GRACE_S, on_other=functools.partial(_tell_of_other, events))
     async with heeded, trio.open_nursery() as nursery:
         nursery.start_soon(_stop_when_asked, stop, nursery.cancel_scope)
         nursery.start_soon(keep_hearing)

@@ -6,6 +6,7 @@ import signal
 from collections.abc import AsyncIterator, Callable
 from typing import Protocol
 
+import attrs
 import trio
 
 HURRY_S = 5.0
@@ -50,6 +51,14 @@ class StopRequest:
         """Whether a stop was asked for."""
         return self._asked.is_set()
 
+    def code_at_deadline(self) -> int:
+        """Return the exit code of a process that has not ended by itself at its deadline.
+
+        Where the worker has left in order, only a handler does not end: an ``async def`` one that shields itself
+        from its cancellation, say. Its entry is in the pool, and the stop that was asked for has succeeded.
+        """
+        return int(self.exit_code) if self.has_left else int(self.exit_code) or int(ExitCode.FAILED)
+
     async def wait(self) -> None:
         """Wait for the first request."""
         await self._asked.wait()
@@ -88,25 +97,38 @@ async def heeding(
         grace_s: in seconds.
         on_other: told of a signal that means nothing, once for each.
     """
-    token = trio.lowlevel.current_trio_token()
-    others: set[int] = set()
-
-    def heed(number: int) -> None:
-        if number in (signal.SIGTERM, signal.SIGINT) or (number == signal.SIGHUP and not stop.is_asked):
-            stop.ask(signal.Signals(number).name)
-        elif number not in (0, signal.SIGHUP, *others):
-            others.add(number)
-            on_other(number)
-
-    def pass_on(number: int) -> None:
-        with contextlib.suppress(trio.RunFinishedError):
-            token.run_sync_soon(heed, number)
-
-    process.serve(pass_on, lambda: code_at_deadline(stop), grace_s=grace_s, hurry_s=HURRY_S)
+    ear = _Ear(stop, on_other, trio.lowlevel.current_trio_token())
+    process.serve(ear.pass_on, stop.code_at_deadline, grace_s=grace_s, hurry_s=HURRY_S)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_give_deadlines, process, stop, grace_s)
         yield
         nursery.cancel_scope.cancel()
+
+
+@attrs.frozen
+class _Ear:
+    """What the process tells of its signals, from the beginning of a block to the end of the process.
+
+    Nothing takes it back when the block ends: what comes until the process has gone is a stop request
+    that changes nothing, and the deadline stays.
+    """
+
+    _stop: StopRequest
+    _on_other: Callable[[int], None]
+    _token: trio.lowlevel.TrioToken
+    _others: set[int] = attrs.field(init=False, factory=set)
+
+    def pass_on(self, number: int) -> None:
+        """Have trio's thread heed a signal; called in any thread, also after the loop has ended."""
+        with contextlib.suppress(trio.RunFinishedError):
+            self._token.run_sync_soon(self._heed, number)
+
+    def _heed(self, number: int) -> None:
+        if number in (signal.SIGTERM, signal.SIGINT) or (number == signal.SIGHUP and not self._stop.is_asked):
+            self._stop.ask(signal.Signals(number).name)
+        elif number not in (0, signal.SIGHUP, *self._others):
+            self._others.add(number)
+            self._on_other(number)
 
 
 async def _give_deadlines(process: Process, stop: StopRequest, grace_s: float) -> None:
@@ -114,12 +136,3 @@ async def _give_deadlines(process: Process, stop: StopRequest, grace_s: float) -
     process.end_within(grace_s)
     await stop.wait_hurried()
     process.end_within(HURRY_S)
-
-
-def code_at_deadline(stop: StopRequest) -> int:
-    """Return the exit code of a process that has not ended by itself at its deadline.
-
-    Where the worker has left in order, only a handler does not end: an ``async def`` one that shields itself
-    from its cancellation, say. Its entry is in the pool, and the stop that was asked for has succeeded.
-    """
-    return int(stop.exit_code) if stop.has_left else int(stop.exit_code) or int(ExitCode.FAILED)
