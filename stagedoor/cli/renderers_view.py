@@ -16,7 +16,8 @@ from stagedoor.cli.failures import FAILED
 from stagedoor.cli.output import print_json, safe, show, table
 from stagedoor.cli.plugins import TICKETS, load_renderers_of
 from stagedoor.cli.text import printable
-from stagedoor.rendering.registry import Installed, names_in_use, warm_up_one
+from stagedoor.rendering.candidates import told
+from stagedoor.rendering.registry import Installed, named, names_in_use, warm_up_one
 
 _PATIENCE_S = 60.0
 """A warm-up takes a few seconds where fonts are loaded; the worker would wait for ever."""
@@ -65,10 +66,18 @@ def _not_ready(item: Installed) -> list[str]:
     """Warm up one renderer, and return what is wrong with it; one that does not come to an end is left behind."""
     ending: list[list[str]] = []
     # The only thread that does anything: this one waits. Nothing can end it, but the command can go on.
-    thread = threading.Thread(target=lambda: ending.append(warm_up_one(item)), daemon=True)
+    thread = threading.Thread(target=_warm_up, args=(item, ending), daemon=True)
     thread.start()
     thread.join(_PATIENCE_S)
     return ending[0] if ending else [f"renderer {item.name} is still warming up after {_PATIENCE_S:g} s; given up"]
+
+
+def _warm_up(item: Installed, ending: list[list[str]]) -> None:
+    """Warm up one renderer, and leave what is wrong with it, however it comes to an end."""
+    try:
+        ending.append(warm_up_one(item))
+    except BaseException as error:  # noqa: BLE001 - Ctrl-C comes in the main thread: this is the renderer's own
+        ending.append(told(f"{named(item)} failed to warm up", error))
 
 
 def begin_renderer(name: str, parent: Path, modules: Sequence[str]) -> None:

@@ -201,9 +201,14 @@ def _installed(renderer: Renderer, candidate: Candidate) -> Installed:
     )
 
 
+def named(item: Installed) -> str:
+    """Return what a renderer is called where something is wrong with it."""
+    return f"renderer {item.name} of {item.distribution} {item.distribution_version}".rstrip()
+
+
 def warm_up_one(item: Installed) -> list[str]:
     """Warm up one renderer in this thread, and return what is wrong with it."""
-    where = f"renderer {item.name} of {item.distribution} {item.distribution_version}".rstrip()
+    where = named(item)
     was_enabled = _gil_is_enabled()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

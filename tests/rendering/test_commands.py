@@ -152,13 +152,15 @@ class Unready(Drawer):
     def warm_up(self): raise ConfigurationError(["layout a: too small", "layout b: no such colour"])
 class Stuck(Drawer):
     def warm_up(self): threading.Event().wait()
-RENDERERS = (Drawer("works"), Broken("broken"), Unready("unready"), Stuck("stuck"))
+class Ended(Drawer):
+    def warm_up(self): raise GeneratorExit("no Exception")
+RENDERERS = (Drawer("works"), Broken("broken"), Unready("unready"), Stuck("stuck"), Ended("ended"))
 """
 
 
 @pytest.fixture
 def drawers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A module with one renderer that works, and three that do not come ready."""
+    """A module with one renderer that works, and four that do not come ready."""
     (tmp_path / "drawers.py").write_text(DRAWS)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "drawers", raising=False)
@@ -172,10 +174,11 @@ def test_each_renderer_is_warmed_up_and_what_is_wrong_is_said_of_it(
 ) -> None:
     assert run(["renderers", "--plugins", drawers]) == 1
     out, err = capsys.readouterr()
-    assert [line.split()[0] for line in out.splitlines()] == ["name", "broken", "stuck", "unready", "works"]
+    assert [line.split()[0] for line in out.splitlines()] == ["name", "broken", "ended", "stuck", "unready", "works"]
     failed = "of no distribution failed to warm up"
     assert err.splitlines() == [
         rf"stagedoor: renderer broken {failed}: FileNotFoundError: [Errno 2] No such file: 'Lato.\x1b[31mttf'",
+        f"stagedoor: renderer ended {failed}: GeneratorExit: no Exception",
         "stagedoor: renderer stuck is still warming up after 2 s; given up",
         f"stagedoor: renderer unready {failed}: layout a: too small",
         f"stagedoor: renderer unready {failed}: layout b: no such colour",
@@ -186,7 +189,7 @@ def test_programs_are_told_what_is_wrong_with_each_renderer(drawers: str, capsys
     assert run(["renderers", "--json", "--plugins", drawers]) == 1
     found = {item["name"]: item["problems"] for item in json.loads(capsys.readouterr().out)["renderers"]}
     assert found["works"] == []
-    assert [len(found[name]) for name in ("broken", "unready", "stuck")] == [1, 2, 1]
+    assert [len(found[name]) for name in ("broken", "unready", "stuck", "ended")] == [1, 2, 1, 1]
 
 
 def test_renderers_that_come_ready_are_listed_without_a_word(
