@@ -12,9 +12,11 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import attrs
 import trio
 
 from stagedoor.broker.connection import Link
@@ -108,6 +110,25 @@ def tell(event: Event) -> None:
     sys.stdout.flush()
 
 
+@attrs.frozen
+class Telling:
+    """The process; tells when it is given a deadline, and which."""
+
+    process: ServiceProcess
+
+    def serve(
+        self, pass_on: Callable[[int], None], code_at_deadline: Callable[[], int], *, grace_s: float, hurry_s: float
+    ) -> None:
+        """Pass signals on from now on."""
+        say("serving", grace_s=grace_s, hurry_s=hurry_s)
+        self.process.serve(pass_on, code_at_deadline, grace_s=grace_s, hurry_s=hurry_s)
+
+    def end_within(self, seconds: float) -> None:
+        """End the process in so many seconds if it has not ended by itself."""
+        say("must_end", within_s=seconds)
+        self.process.end_within(seconds)
+
+
 async def serve(how: dict[str, Any], process: ServiceProcess) -> int:
     """Run the worker until a signal ends it."""
     settings = Settings.load({}, how["settings"])
@@ -123,7 +144,7 @@ async def serve(how: dict[str, Any], process: ServiceProcess) -> int:
         is_process_dead=is_provably_gone,
     )
     stop = StopRequest()
-    async with heeding(process, stop, settings.grace_s):
+    async with heeding(Telling(process), stop, settings.grace_s):
         say("listening")
         folder = Path(how["folder"])
         flows = flow_parts(
