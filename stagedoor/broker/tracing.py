@@ -6,7 +6,7 @@ is there, in bounded pages; nothing is changed, and no key space is searched.
 
 import functools
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import attrs
@@ -14,8 +14,10 @@ import attrs
 from stagedoor.broker.bodies import crash_lines
 from stagedoor.broker.connection import Link, Script, mapped_errors, send
 from stagedoor.broker.dead_letters import DeadLetters, Letter
-from stagedoor.broker.inspection import Inspection, WorkerView, entry_number, milliseconds, or_none
+from stagedoor.broker.inspection import Inspection, WorkerView, entry_number, milliseconds, or_none, row_or_none
+from stagedoor.core.call import CallState
 from stagedoor.core.codec import Fields, pair_up, unpack
+from stagedoor.core.journal import is_call_id
 from stagedoor.core.keys import GROUP, POOL, Keys
 from stagedoor.core.tenure import Stream
 from stagedoor.errors import MalformedEntry
@@ -23,6 +25,10 @@ from stagedoor.errors import MalformedEntry
 PAGE = 500
 MOST = 200_000
 """Entries, and delayed jobs, that are walked; then the answer says that it did not see all."""
+MOST_CALLS = 100_000
+"""Calls that are asked for the order that they are about, as with the entries: each is a question of its own."""
+_CALLS_PAGE = 200
+"""So many at once: what stands in a call's metadata may be long."""
 
 type Place = Literal["unread", "pending", "pool", "left"]
 """*left*: delivered and acknowledged by somebody, and still in the stream: nobody will run it."""
@@ -82,6 +88,20 @@ class TracedDelayed:
 
 
 @attrs.frozen(kw_only=True)
+class TracedCall:
+    """A flow's call whose metadata names an order; its entries and its timer name the call alone."""
+
+    call_id: str
+    flow: str
+    state: CallState
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it will do something by itself, or once it gets the signal that it waits for."""
+        return not self.state.has_ended and self.state is not CallState.PARKED
+
+
+@attrs.frozen(kw_only=True)
 class Trace:
     """All that was found; *is_cut* says that not everything could be looked at."""
 
@@ -89,13 +109,14 @@ class Trace:
     entries: tuple[TracedEntry, ...] = ()
     delayed: tuple[TracedDelayed, ...] = ()
     letters: tuple[Letter, ...] = ()
+    calls: tuple[TracedCall, ...] = ()
     workers: tuple[WorkerView, ...] = ()
     is_cut: bool = False
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing was found."""
-        return not (self.entries or self.delayed or self.letters)
+        return not (self.entries or self.delayed or self.letters or self.calls)
 
 
 class Tracing:
@@ -147,6 +168,8 @@ class Tracing:
             entries=tuple(entries),
             delayed=tuple(delayed),
             letters=tuple(letters),
+            # The last to be looked at: an entry that starts a call is settled only once the call is there.
+            calls=tuple(self._walk_calls(wanted.order_ids)) if wanted.order_ids else (),
             workers=self._inspection.look().workers,
             is_cut=self._is_cut,
         )
@@ -255,6 +278,42 @@ class Tracing:
             if seen >= MOST:
                 self._is_cut = True
                 return
+
+    # -- calls ------------------------------------------------------------------------------
+
+    def _walk_calls(self, order_ids: frozenset[str]) -> Iterator[TracedCall]:
+        """Yield the calls of these orders; a scan misses none that is there all the while, though each moves about."""
+        cursor, seen, named = 0, set[bytes](), {one.encode() for one in order_ids}
+        while True:
+            with mapped_errors():
+                reply: Any = send(self._client, "ZSCAN", self._keys.calls, cursor, "COUNT", _CALLS_PAGE)
+            cursor, members = int(reply[0]), dict.fromkeys(reply[1][::2])
+            page = [member for member in members if member not in seen]
+            seen.update(page)
+            for ids in itertools.batched(page, _CALLS_PAGE, strict=False):
+                yield from self._calls_of(ids, named)
+            if cursor == 0:
+                return
+            if len(seen) >= MOST_CALLS:
+                self._is_cut = True
+                return
+
+    def _calls_of(self, ids: Sequence[bytes], order_ids: set[bytes]) -> Iterator[TracedCall]:
+        texts = [text for text in (one.decode("utf-8", "replace") for one in ids) if is_call_id(text)]
+        orders = self._asked(("HGET", self._keys.call_meta(text), "m:order_id") for text in texts)
+        ours = [text for text, order in zip(texts, orders, strict=True) if order in order_ids]
+        rows = self._asked(("HMGET", self._keys.call_status(text), ".flow", ".state") for text in ours)
+        for call_id, row in zip(ours, rows, strict=True):
+            flow, state = ((value or b"").decode("utf-8", "replace") for value in row or (b"", b""))
+            if state in CallState:
+                yield TracedCall(call_id=call_id, flow=flow, state=CallState(state))
+
+    def _asked(self, commands: Iterable[Sequence[str]]) -> list[Any]:
+        """Return the answers to commands, None where a key is of another type."""
+        with mapped_errors(), self._client.pipeline(transaction=False) as pipe:
+            for command in commands:
+                pipe.execute_command(*command)
+            return [row_or_none(answer) for answer in pipe.execute(raise_on_error=False)]
 
     def _with_bodies(self, members: Sequence[bytes]) -> list[TracedDelayed]:
         with mapped_errors(), self._client.pipeline(transaction=True) as pipe:

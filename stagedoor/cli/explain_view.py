@@ -32,7 +32,7 @@ from stagedoor.orders.history import OutboxRecord
 from stagedoor.settings import Settings
 
 MOST_CALLS = 20
-"""Calls that are looked at for one order: each is read whole."""
+"""Calls that are read whole for one order, those first that still go on."""
 MOST_ENTRIES = 50
 """Entries of one order, the last ones, that are asked for one by one: their fields may be gone."""
 LOOKS = 2
@@ -122,9 +122,11 @@ def _around(found: Found, books: Books | None, calls: Calls, tracing: Tracing) -
     # The rows come first, the order last: what is published, or done, meanwhile is seen in the next place.
     records = books.history.of_order(number)
     traces = tuple(tracing.find(_wanted_of(number, records)) for _ in range(LOOKS))
-    found = attrs.evolve(found, trace=traces[-1], records=tuple(records), calls=())
+    # Also those that were found by what was asked, as they are by now: nothing else may lead to them.
+    known = tuple(_read(calls, [journal.call_id for journal in found.calls]))
+    found = attrs.evolve(found, trace=traces[-1], records=tuple(records))
     started = tuple(_calls_of(found, calls))
-    return Surroundings(order=_facts(books, number), traces=traces, records=records, calls=started)
+    return Surroundings(order=_facts(books, number), traces=traces, records=records, calls=(*known, *started))
 
 
 def _call(asked: str, books: Books | None, calls: Calls, tracing: Tracing) -> Found:
@@ -153,8 +155,15 @@ def _is_number(text: str) -> bool:
 def _calls_of(found: Found, calls: Calls) -> Iterator[Journal]:
     """Yield the calls that what was found belongs to, or has started."""
     named = [text(value) for fields in _all_fields(found.trace) for name, value in fields if name == b"call_id"]
+    about = [call.call_id for call in sorted(found.trace.calls, key=lambda call: not call.goes_on)]
     started = [outbox_call_id(record.row.outbox_id) for record in found.records]
-    for call_id in list(dict.fromkeys([*named, *started]))[:MOST_CALLS]:
+    if found.kind == "outbox" and not started:
+        started.append(outbox_call_id(int(found.text)))  # a row is kept for a week, a call for as long as it takes
+    return _read(calls, list(dict.fromkeys([*named, *about, *started]))[:MOST_CALLS])
+
+
+def _read(calls: Calls, call_ids: Sequence[str]) -> Iterator[Journal]:
+    for call_id in call_ids:
         journal = calls.show(call_id) if is_call_id(call_id) else None
         if journal is None:
             continue

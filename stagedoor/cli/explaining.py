@@ -13,7 +13,7 @@ from typing import Any, Literal
 import attrs
 
 from stagedoor.broker.dead_letters import Letter, problem_of
-from stagedoor.broker.tracing import Trace, TracedDelayed, TracedEntry
+from stagedoor.broker.tracing import Trace, TracedCall, TracedDelayed, TracedEntry
 from stagedoor.cli.explaining_calls import of_call
 from stagedoor.cli.explaining_jobs import Rules, fate_of, is_never_due
 from stagedoor.cli.explaining_order import OrderFacts, Surroundings, stuck
@@ -87,6 +87,8 @@ def accounts(found: Found, rules: Rules) -> list[Account]:
     trace = found.trace
     made = [_of_row(record, trace.now) for record in found.records if record.state != "published"]
     made += [_of_call(journal, trace, rules) for journal in found.calls]
+    read = {journal.call_id for journal in found.calls}
+    made += [_of_unread_call(call) for call in trace.calls if call.call_id not in read]
     made += [_of_entry(entry, trace, rules) for entry in trace.entries]
     made += [_of_delayed(delayed, trace, rules) for delayed in trace.delayed]
     made += [_of_letter(letter, trace.now) for letter in trace.letters]
@@ -152,12 +154,11 @@ def _of_nothing(found: Found) -> Account:
         coming = "nothing" if row == found.text else f"nothing; explain {row} --as outbox says what became of its row"
         return Account(what="nothing", id=found.text, where=gone, next=coming)
     published = [record for record in found.records if record.state == "published"]
+    more = "; there is more on Redis than was looked at" if found.trace.is_cut else ""
     if not published:
-        looked = "" if found.has_book else "; there is no order book at orders_url to ask"
+        looked = more if found.has_book else f"; there is no order book at orders_url to ask{more}"
         is_unknown = found.token is None or found.token.state == "unknown"
         is_nothing = found.kind == "entry" or (found.order is None and is_unknown)
-        if found.trace.is_cut:
-            looked += "; there is more on Redis than was looked at"
         return Account(
             what="nothing" if is_nothing else "settled",
             id=found.text,
@@ -169,7 +170,7 @@ def _of_nothing(found: Found) -> Account:
     return Account(
         what="settled",
         id=last.entry_id or str(last.row.outbox_id),
-        where="all of it is settled: nothing waits any more, neither in the outbox nor on Redis",
+        where=f"all of it is settled: nothing waits any more, neither in the outbox nor on Redis{more}",
         history=tuple(_published(record) for record in published),
         next="nothing; what came of it is what the order book says",
     )
@@ -185,6 +186,12 @@ def _of_call(journal: Journal, trace: Trace, rules: Rules) -> Account:
     has_workers = any(worker.beat_age_s <= rules.liveness_ttl_s for worker in trace.workers)
     told = of_call(journal, now=trace.now, has_workers=has_workers)
     return Account(what="call", id=journal.call_id, where=told.where, history=told.history, next=told.next)
+
+
+def _of_unread_call(call: TracedCall) -> Account:
+    """Return what is known of a call that was not read: one of very many, or one that cannot be read."""
+    where = f"call {call.call_id} of the flow {printable(call.flow, 64)} is {call.state.value}"
+    return Account(what="call", id=call.call_id, where=where, next=f"explain {call.call_id} --as call says")
 
 
 # -- on Redis ----------------------------------------------------------------------------

@@ -58,13 +58,14 @@ def is_never_due(due_at: float, now: float) -> bool:
 
 
 def kinds_under_way(trace: Trace, rules: Rules) -> Iterator[str]:
-    """Yield the kind of each job that workers will run, or run now; `UNTOLD` where only its holder knows it."""
+    """Yield the kind of each job and call that goes on, or will; `UNTOLD` where only its holder knows it."""
     for entry in trace.entries:
         if _will_run(entry, trace, rules):
             yield _kind(entry.fields)
     for delayed in trace.delayed:
         if _will_come(delayed, trace.now):
             yield _kind(delayed.fields)
+    yield from (call.flow for call in trace.calls if call.goes_on)
 
 
 def _will_run(entry: TracedEntry, trace: Trace, rules: Rules) -> bool:

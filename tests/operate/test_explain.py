@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from stagedoor.broker import tracing
 from stagedoor.broker.publishing import OutboxEntry
 from stagedoor.broker.tracing import Tracing, Wanted
 from stagedoor.cli.output import utc
+from stagedoor.core.call import CallState
 from stagedoor.core.codec import Fields, pack
 from stagedoor.core.outcome import Dead, Reason, RetryLater, UnknownKind
 from stagedoor.core.tenure import Stream
@@ -47,11 +49,10 @@ def one(said: Said) -> dict[str, Any]:
 # -- an order's way ---------------------------------------------------------------------------
 
 
-def test_an_order_from_the_outbox_to_its_tickets(real: RedisHarness, book: OrderBook, command: Run) -> None:
-    """Waiting, unread, in hand, delayed, in hand again, settled: asked by order, row, entry and token."""
+def test_an_order_from_the_outbox_to_a_worker(real: RedisHarness, book: OrderBook, command: Run) -> None:
+    """Waiting, unread, in hand: asked by order, entry and row."""
     order = book.place(line())
-    number = str(order.order_id)
-    waiting = one(command("explain", number, "--json"))
+    waiting = one(command("explain", str(order.order_id), "--json"))
     assert (waiting["what"], waiting["where"]) == ("outbox", "outbox row 1 waits to be published")
     assert "a relay publishes it within a second" in waiting["next"]
 
@@ -61,13 +62,19 @@ def test_an_order_from_the_outbox_to_its_tickets(real: RedisHarness, book: Order
     assert unread["where"] == f"entry {entry_id} of the stream waits unread"
     assert unread["next"].startswith("the one live worker takes it as soon as a slot is free")
 
-    [claimed] = worker.read(1).claimed
+    worker.read(1)
     held = one(command("explain", "1", "--as", "outbox", "--json"))
     assert held["where"].startswith(f"entry {entry_id} of the stream is in the hands of w-1 (host h, pid 1, last beat ")
     assert "settles it" in held["next"]
 
-    worker.settle(1, [settled(claimed, RetryLater(3600.0, 2, "x"))])
-    for asked in ([entry_id], [number], ["1", "--as", "outbox"], [order.positions[0].token]):
+
+def test_a_job_that_is_tried_again(real: RedisHarness, book: OrderBook, command: Run) -> None:
+    """Delayed, then in hand again: asked by entry, order, row and token."""
+    order = book.place(line())
+    entry_id = publish(real, book)
+    worker = real.worker("w-1")
+    worker.settle(1, [settled(claimed, RetryLater(3600.0, 2, "x")) for claimed in worker.read(1).claimed])
+    for asked in ([entry_id], [str(order.order_id)], ["1", "--as", "outbox"], [order.positions[0].token]):
         delayed = one(command("explain", *asked, "--json"))
         assert (delayed["what"], delayed["id"]) == ("delayed", f"1:{entry_id}")
         assert "is delayed for another 60 min, until " in delayed["where"]
@@ -80,13 +87,19 @@ def test_an_order_from_the_outbox_to_its_tickets(real: RedisHarness, book: Order
     assert later["id"] == again.entry.entry_id, "found under the id that it has now"
     assert f"as entry {entry_id}" in later["history"][0]
 
+
+def test_an_order_that_has_its_tickets(real: RedisHarness, book: OrderBook, command: Run) -> None:
+    """Settled: asked by entry, order, row and token, which tells nothing of the person."""
+    order = book.place(line())
+    entry_id = publish(real, book)
+    worker = real.worker("w-1")
     key = "k" * 32
     path = book.store.path(order.order_id, 1, version=1, key=key, suffix=".pdf")
     book.store.write(path, b"%PDF")
     file = NewTicket(position_id=1, path=path, content_key=key, content_type="application/pdf")
     assert book.commit_tickets(order, [file])
-    worker.settle(2, [settled(again)])
-    for asked in ([entry_id], [number], ["1", "--as", "outbox"]):
+    worker.settle(1, [settled(claimed) for claimed in worker.read(1).claimed])
+    for asked in ([entry_id], [str(order.order_id)], ["1", "--as", "outbox"]):
         said = command("explain", *asked, "--json")
         assert one(said)["what"] == "settled"
         assert said.data["order"]["issue"] == "issued"
@@ -339,3 +352,22 @@ def test_an_order_is_found_behind_many_pages(either: RedisHarness) -> None:
     trace = Tracing(either.link, either.keys).find(Wanted(order_ids=frozenset(("4471", "10"))))
     assert (len(trace.entries), len(trace.delayed), len(trace.letters)) == (0, 64, 1)
     assert not trace.is_cut
+
+
+@pytest.mark.parametrize("most,is_cut", [(100_000, False), (300, True)])
+def test_the_calls_of_an_order_are_found_among_many_others(
+    either: RedisHarness, monkeypatch: pytest.MonkeyPatch, most: int, is_cut: bool
+) -> None:
+    calls = calls_of(either)
+    for number in range(600):
+        metadata = {"order_id": str(number % 7 + 10)} if number % 2 else {"mine": "10"}
+        calls.start(new_call(f"c-{number}", metadata=metadata))
+    either.client.set(either.keys.call_meta("text"), "no hash")
+    for strange in (b"\xff no id", b"gone", b"text"):
+        either.client.zadd(either.keys.calls, {strange: 0})
+    monkeypatch.setattr(tracing, "MOST_CALLS", most)
+    trace = Tracing(either.link, either.keys).find(Wanted(order_ids=frozenset(("10",))))
+    expected = {f"c-{number}" for number in range(600) if number % 2 and number % 7 == 0}
+    found = {call.call_id for call in trace.calls}
+    assert (found < expected if is_cut else found == expected, trace.is_cut) == (True, is_cut)
+    assert {(call.flow, call.state) for call in trace.calls} == {("f", CallState.WAITING)}
