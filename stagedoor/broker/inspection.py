@@ -20,9 +20,9 @@ type EntryNumber = tuple[int, int]
 """An entry id as two numbers, which compare as the ids do."""
 
 NOTHING: EntryNumber = (0, 0)
-MOST_DELAYED = 10_000
+MOST_DELAYED = 1000
 """Delayed jobs, those first that are due first, whose kinds are looked at: one of an unknown kind is due soon."""
-PAGE = 500
+PAGE = 100  # a body has up to 64 KiB, so a reply has up to 6.4 MB, and all of them ten times that
 UNKNOWN_HOPS = 3
 """So often handed back, a job is of a kind that no worker knows; the first hops follow each other within a second."""
 _DIGITS = 18
@@ -67,7 +67,7 @@ class Overview:
     """What is where, at one moment of Redis' clock; *calls* has every state of flows' calls.
 
     *unknown_kinds* counts jobs of each kind that workers have handed back again and again, for none knows
-    it; only those that are due first are looked at.
+    it; only those that are due first are looked at, `kinds_looked_at` says how many.
     """
 
     stream: StreamView
@@ -82,6 +82,11 @@ class Overview:
     def pool(self) -> int:
         """Entries that no live process owns."""
         return self.stream.pool + self.critical.pool
+
+    @property
+    def kinds_looked_at(self) -> int | None:
+        """After how many delayed jobs nobody looked for kinds any more, None where there are no others."""
+        return MOST_DELAYED if self.delayed > MOST_DELAYED else None
 
     @property
     def trimmed_unread(self) -> int:

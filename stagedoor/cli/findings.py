@@ -6,7 +6,7 @@ from typing import Literal
 import attrs
 
 from stagedoor.broker.checkup import ConsumerView, Examination
-from stagedoor.broker.inspection import MOST_DELAYED, Overview
+from stagedoor.broker.inspection import Overview
 from stagedoor.broker.redis import CAP_SHARE, FORGET_CONSUMER_MS
 from stagedoor.cli.text import counted, printable, span, unknown_kinds
 from stagedoor.core.keys import POOL
@@ -219,7 +219,7 @@ def of_overview(overview: Overview, settings: Settings) -> Iterator[Finding]:
     """Say what is wrong with the flow of work."""
     yield from _workers(overview, settings)
     yield from _stream(overview, settings)
-    for seen in unknown_kinds(overview.unknown_kinds, is_cut=overview.delayed > MOST_DELAYED):
+    for seen in unknown_kinds(overview.unknown_kinds, looked_at=overview.kinds_looked_at):
         yield Finding(
             about="kinds",
             level="wrong",

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stagedoor.broker.connection import Link, masked
-from stagedoor.broker.inspection import MOST_DELAYED, Inspection, Overview, StreamView, WorkerView
+from stagedoor.broker.inspection import Inspection, Overview, StreamView, WorkerView
 from stagedoor.cli.flow_show import STYLES
 from stagedoor.cli.output import print_json, safe, show, table
 from stagedoor.cli.text import counted, printable, span, unknown_kinds
@@ -166,7 +166,7 @@ def remarks_on(overview: Overview, settings: Settings, *, backlog: Backlog | Non
     if overview.dead:
         letters = counted(overview.dead, "dead letter: a job that was", "dead letters: jobs that were")
         yield f"{letters} given up, each with its reason: dead list", "red"
-    for seen in unknown_kinds(overview.unknown_kinds, is_cut=overview.delayed > MOST_DELAYED):
+    for seen in unknown_kinds(overview.unknown_kinds, looked_at=overview.kinds_looked_at):
         yield f"{seen}: is a module missing in plugins?", "red"
     if parked := overview.calls[CallState.PARKED]:
         calls = counted(parked, "call is parked: it waits", "calls are parked: they wait")

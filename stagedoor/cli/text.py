@@ -44,22 +44,22 @@ def counted(count: int | str, one: str, many: str | None = None) -> str:
     return f"{number} {one if number == '1' else many or f'{one}s'}"
 
 
-def unknown_kinds(kinds: Mapping[str, int], *, is_cut: bool) -> Iterator[str]:
+def unknown_kinds(kinds: Mapping[str, int], *, looked_at: int | None) -> Iterator[str]:
     """Say that jobs wait whose kinds no worker knows: of which most wait by their names, of all others their number.
 
     Args:
         kinds: how many jobs of each wait.
-        is_cut: there may be more than these.
+        looked_at: delayed jobs after which nobody looked any further, None where all were looked at.
     """
+    among = "" if looked_at is None else f", among the first {looked_at:,} delayed jobs"
     first = sorted(kinds.items(), key=lambda pair: (-pair[1], pair[0]))
     for kind, count in first[:FEW_KINDS]:
         waiting = counted(count, "job waits", "jobs wait")
-        yield f"{waiting} for a worker that knows {printable(kind, 64) or 'its kind'}"
+        yield f"{waiting} for a worker that knows {printable(kind, 64) or 'its kind'}{among}"
     if rest := first[FEW_KINDS:]:
         jobs = counted(sum(count for _kind, count in rest), "job")
         others = counted(len(rest), "more kind")
-        least = "at least " if is_cut else ""
-        yield f"{jobs} of {least}{others} {'waits' if jobs == '1 job' else 'wait'} for workers that know them"
+        yield f"{jobs} of {others} {'waits' if jobs == '1 job' else 'wait'} for workers that know them{among}"
 
 
 def span(seconds: float | None) -> str:

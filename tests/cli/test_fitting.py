@@ -94,7 +94,7 @@ def report() -> None:
     [
         (letters, [LETTER, "permanent", "render_tickets", "refund_order", "ValueError:", "letter", "reason", "error"]),
         (people, ["placed", "45.00", "Parkett", "Balkon", "holder", "category", "amount"]),
-        (status, ["worker", "box-of-the-north.2", "1234567", "7,763", "critical", "thank_yu:"]),
+        (status, ["worker", "box-of-the-north.2", "1234567", "7,763", "critical", "thank_yu"]),
         (report, ["recovery", "undisturbed", "somebody", "entry", "handler", "measured", "Nothing"]),
     ],
 )
