@@ -22,7 +22,9 @@ OUR_KINDS = frozenset(("render_tickets", "refund_order"))
 UNKNOWN_ORDER = 900_000
 """Above the ids of invented orders: entries that name an order which the book does not know."""
 LONG = 2000
-"""Bytes of a value past which it keeps its length only."""
+"""Bytes of a value past which it keeps its length only, and whether it is text."""
+_NO_TEXT = b"\xff"
+"""No text of UTF-8 has it in it."""
 
 _KEPT = frozenset(("status", "currency", "event.tz", "positions.status", "positions.token"))
 """Texts of an order that say nothing of anybody (a token goes altogether); the locale stays in part."""
@@ -114,6 +116,8 @@ def invented_fields(
 def _value(
     name: bytes, value: bytes, inventor: Inventor, *, orders: Mapping[int, int], row: int, kinds: frozenset[str]
 ) -> bytes:
+    if len(value) > LONG:
+        return _long(value)
     if name == b"kind":
         is_known = value.decode("utf-8", "replace") in kinds | OUR_KINDS
         return value if is_known else inventor.kind(value)
@@ -122,12 +126,12 @@ def _value(
             # It still is too large.
             return b"99" + inventor.value(value[2:])
         return b"%d" % (row if name == b"outbox_id" else orders.get(int(value), UNKNOWN_ORDER + row))
-    return _long(value) if len(value) > LONG and _is_text(value) else inventor.value(value)
+    return inventor.value(value)
 
 
 def _long(value: bytes) -> bytes:
-    """Return what a fixture can tell of a long text: its length."""
-    return b"x" * min(len(value), LONGEST_VALUE)
+    """Return what a fixture can tell of a long value: its length, and whether it is text."""
+    return (b"x" if _is_text(value) else _NO_TEXT) * min(len(value), LONGEST_VALUE)
 
 
 def _is_text(value: bytes) -> bool:

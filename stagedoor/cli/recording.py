@@ -8,7 +8,7 @@ change, is told as a reissue, which raises the version all the same.
 
 import base64
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -24,6 +24,8 @@ RENDER, REFUND = "render_tickets", "refund_order"
 FIRST_ORDER = 1001
 
 type Step = dict[str, Any]
+type _Moment = tuple[tuple[int, int], Iterator[Step]]
+"""What happened, in steps, with what sorts it."""
 
 
 @attrs.frozen(kw_only=True)
@@ -114,16 +116,13 @@ def record(
     rows = {row: number for number, row in enumerate(sorted(one.row.outbox_id for one in records), start=1)}
     teller = _Teller(inventor=inventor, kinds=kinds, order_ids=ids, rows=rows)
     invented = {ids[order.order_id]: invented_order(order, inventor, ids[order.order_id]) for order in orders}
-    moments: list[tuple[tuple[int, int], Iterator[Step]]] = []
+    moments: list[_Moment] = []
     for order in orders:
         of_order = [one for one in records if one.row.order_id == order.order_id]
         moments += _of_order(invented[ids[order.order_id]], of_order, teller)
     for number, entry in enumerate(raw, start=len(records) + 1):
         moments.append((entry.at, iter([teller.entry(entry.fields, number)])))
-    writer = _Writer()
-    for _at, steps in sorted(moments, key=lambda moment: moment[0]):
-        for step in steps:
-            _note(writer, writer.add(step), step, frozenset(invented), kinds.handlers)
+    writer = _told(moments, frozenset(invented), kinds.handlers)
     lines = (json.dumps(_written(step), ensure_ascii=False) for step in writer.steps)
     expected = {"about": about} | _expectations(invented, writer)
     return Recorded(
@@ -134,6 +133,15 @@ def record(
     )
 
 
+def _told(moments: Iterable[_Moment], orders: frozenset[int], kinds: frozenset[str]) -> _Writer:
+    """Return all steps, the first moment's first."""
+    writer = _Writer()
+    for _at, steps in sorted(moments, key=lambda moment: moment[0]):
+        for step in steps:
+            _note(writer, writer.add(step), step, orders, kinds)
+    return writer
+
+
 def _expectations(invented: Mapping[int, Order], writer: _Writer) -> Step:
     """Return what is to be there in the end; what is not there at all is not written down."""
     expected: Step = {"orders": {str(order_id): _expected(order) for order_id, order in invented.items()}}
@@ -142,9 +150,7 @@ def _expectations(invented: Mapping[int, Order], writer: _Writer) -> Step:
     return expected
 
 
-def _of_order(
-    order: Order, records: Sequence[OutboxRecord], teller: _Teller
-) -> Iterator[tuple[tuple[int, int], Iterator[Step]]]:
+def _of_order(order: Order, records: Sequence[OutboxRecord], teller: _Teller) -> Iterator[_Moment]:
     """Yield what happened to one order: at which moment, and in which steps."""
     renders = [one for one in records if one.row.kind == RENDER]
     refunds = [one for one in records if one.row.kind == REFUND]
