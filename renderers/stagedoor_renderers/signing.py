@@ -84,15 +84,7 @@ def verify(code: str, keys: Mapping[int, Ed25519PublicKey]) -> Verified:
     Raises:
         InvalidToken: it is no signed token, its key is unknown, or the signature is wrong.
     """
-    text = code.strip().upper()
-    if not _SIGNED.fullmatch(text):
-        raise InvalidToken(f"this is no signed token: those are {PREFIX} and 151 characters A-Z and 2-7")
-    encoded = text[len(PREFIX) :]
-    try:
-        data = base64.b32decode(encoded + "=" * (-len(encoded) % 8))
-    except binascii.Error:
-        raise InvalidToken("this is no signed token: it cannot be decoded") from None
-    body, signature = data[:-_SIGNATURE], data[-_SIGNATURE:]
+    body, signature = _parts(code)
     key, order_id, position_id, packed = _BODY.unpack(body)
     public = keys.get(key)
     if public is None:
@@ -102,10 +94,33 @@ def verify(code: str, keys: Mapping[int, Ed25519PublicKey]) -> Verified:
         public.verify(signature, _PURPOSE + body)
     except InvalidSignature:
         raise InvalidToken(f"key {key} did not sign this: it is forged or damaged") from None
+    return Verified(order_id=order_id, position_id=position_id, token=_unpacked(packed), key=key)
+
+
+def token_in(code: str) -> str:
+    """Return the token in *code*, whoever signed it: for who looks the token up, which is worth more than a signature.
+
+    Raises:
+        InvalidToken: it is no signed token.
+    """
+    body, _signature = _parts(code)
+    return _unpacked(_BODY.unpack(body)[-1])
+
+
+def _parts(code: str) -> tuple[bytes, bytes]:
+    """Return what is signed in *code*, and its signature, which nobody has looked at yet."""
+    text = code.strip().upper()
+    if not _SIGNED.fullmatch(text):
+        raise InvalidToken(f"this is no signed token: those are {PREFIX} and 151 characters A-Z and 2-7")
+    encoded = text[len(PREFIX) :]
+    try:
+        data = base64.b32decode(encoded + "=" * (-len(encoded) % 8))
+    except binascii.Error:
+        raise InvalidToken("this is no signed token: it cannot be decoded") from None
     # Base32 has spare bits at its end; two texts must never be one token.
     if base64.b32encode(data).decode("ascii").rstrip("=") != encoded:
         raise InvalidToken("this is no signed token: it has bits where none belong")
-    return Verified(order_id=order_id, position_id=position_id, token=_unpacked(packed), key=key)
+    return data[:-_SIGNATURE], data[-_SIGNATURE:]
 
 
 def _packed(token: str) -> bytes:

@@ -1,4 +1,4 @@
-"""The way to the ticket engine for commands that show what it can do: `preview`, `verify`, `renderers new`.
+"""The way to the ticket engine for commands about what it makes: `preview`, `verify`, `renderers new`, `order check`.
 
 Stagedoor works without any renderer, and finds those that are there through
 their entry points, like anybody's. These commands are about the built-in ones,

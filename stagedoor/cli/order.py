@@ -136,7 +136,7 @@ def show(settings: Settings, order_id: int, *, as_json: bool) -> None:
         order_show.show(book, order_id, as_json=as_json)
 
 
-@_in_group("check", "Say whether a token opens the door: exit code 0 if it does, 1 if not.")
+@_in_group("check", "Say whether a token, plain or in a signed code, opens the door: exit code 0 if it does, 1 if not.")
 @click.argument("token", metavar="TOKEN")
 @AS_JSON
 def check(settings: Settings, token: str, *, as_json: bool) -> int:
@@ -144,4 +144,4 @@ def check(settings: Settings, token: str, *, as_json: bool) -> int:
     from stagedoor.cli import order_show  # noqa: PLC0415 - not for --help
 
     with _book(settings) as book:
-        return order_show.tell_token(book.check_token(token), as_json=as_json)
+        return order_show.tell_token(book.check_token(order_show.token_of(token)), as_json=as_json)

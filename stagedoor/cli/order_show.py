@@ -25,6 +25,30 @@ def tell_change(order: Order, what: str, *, as_json: bool) -> None:
         print(f"order {order.order_id} is {what}; it has version {order.version}")
 
 
+def token_of(code: str) -> str:
+    """Return the token of a code as it was scanned: a signed one has it inside, any other one is it.
+
+    Who signed it does not matter here: the order book is asked about the token, as it is about a plain one.
+
+    Raises:
+        ConfigurationError: it looks like a signed code, and the engine that reads those is not installed.
+    """
+    if not code.strip().upper().startswith(_SIGNED):
+        return code
+    from stagedoor.cli.engine import needs_engine  # noqa: PLC0415 - only signed codes need the engine
+
+    with needs_engine("order check of a signed code"):
+        from stagedoor_renderers import signing  # noqa: PLC0415 - as above
+    try:
+        return signing.token_in(code)
+    except signing.InvalidToken:
+        return code
+
+
+_SIGNED = "S1"
+"""How signed codes begin, and no token does: those have no 1."""
+
+
 def tell_token(token: TokenState, *, as_json: bool) -> int:
     """Say whether a token is valid, and return the exit code."""
     if as_json:

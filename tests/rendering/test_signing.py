@@ -20,6 +20,7 @@ from stagedoor_renderers.signing import (
     new_key,
     private_pem,
     public_pem,
+    token_in,
     verify,
 )
 from stagedoor_renderers.ticket_pdf import TicketPdf
@@ -44,6 +45,12 @@ def test_a_genuine_token_says_whose_it_is() -> None:
 @given(st.text(alphabet=ALPHABET, min_size=26, max_size=26))
 def test_every_token_comes_back_as_it_was(value: str) -> None:
     assert verify(SIGNER(order(), position(token=value)), KEYS).token == value
+
+
+def test_the_token_in_a_code_is_read_without_any_key() -> None:
+    assert token_in(f"{Signer(private_key=new_key(), key=9)(order(), position(7)).lower()}\n") == token(7)
+    with pytest.raises(InvalidToken, match="no signed token"):
+        token_in(token(7))
 
 
 def test_signing_is_deterministic() -> None:
