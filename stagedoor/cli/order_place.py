@@ -180,8 +180,10 @@ def place_all(book: OrderBook, orders: Sequence[Numbered], *, as_json: bool) -> 
             placed += book.place_many([numbered.order for numbered in batch])
         except OrderStateError as error:
             lines = f"lines {batch[0].line} to {batch[-1].line}" if len(batch) > 1 else f"line {batch[0].line}"
-            before = f"the {len(placed)} orders before them are placed" if placed else "nothing was placed"
-            raise OrderStateError(f"{lines}: {error}; {before}" if len(orders) > 1 else str(error)) from None
+            # The order book has said that nothing of these lines is placed.
+            after = ", nor anything after it" if len(orders) > len(batch) and not placed else ""
+            before = f"; the {len(placed)} orders before them are placed" if placed else after
+            raise OrderStateError(f"{lines}: {error}{before}" if len(orders) > 1 else str(error)) from None
     if as_json:
         print_json({"placed": placed})
         return

@@ -16,6 +16,7 @@ from stagedoor.cli.app import run
 from stagedoor.cli.order_show import amount_text, seat_text
 from stagedoor.order import Seat
 from stagedoor.orders import NewTicket, OrderBook
+from stagedoor_renderers.signing import Signer, new_key
 from tests.support.orders import NACHTMUSIK
 
 type Captured = pytest.CaptureFixture[str]
@@ -110,6 +111,16 @@ def test_an_id_that_is_taken_is_said_and_what_was_placed_before_it(order: Order,
     [said] = lines
     assert said.startswith("stagedoor: lines 501 to 600: order_id: 600 is taken")
     assert said.endswith("the 500 orders before them are placed")
+
+
+@pytest.mark.parametrize("count,ending", [(2, "placed"), (501, "placed, nor anything after it")])
+def test_that_nothing_was_placed_is_said_once(order: Order, file: Callable[..., str], count: int, ending: str) -> None:
+    order("place", "--file", file(line(order_id=2)))
+    path = file(*(line(order_id=number) for number in range(1, count + 1)))
+    [said] = order("place", "--file", path)[2]
+    assert said.startswith("stagedoor: lines 1 to ")
+    assert said.endswith(f"order_id: 2 is taken by an order already; nothing of this batch was {ending}")
+    assert said.count("placed") == 1
 
 
 def test_one_order_can_be_described_by_flags(order: Order) -> None:
@@ -245,6 +256,32 @@ def test_a_token_is_valid_until_its_order_is_refunded(order: Order, file: Callab
     code, out, _ = order("check", token, "--json")
     assert (code, json.loads(out)["state"], json.loads(out)["reason"]) == (1, "void", "order refunded")
     assert order("check", "' OR 1=1")[0] == 1
+
+
+def test_a_signed_code_is_checked_as_the_token_in_it(order: Order, file: Callable[..., str], book: OrderBook) -> None:
+    """A door that is online scans it as it is printed; whose key it was, the order book need not know."""
+    order("place", "--file", file(line(order_id=7)))
+    issue(book, 7)
+    placed = book.get(7)
+    code = Signer(private_key=new_key(), key=7)(placed, placed.positions[0])
+    assert order("check", code)[:2] == (0, "valid: order 7, position 1, Ana\n")
+    assert order("check", f" {code.lower()}")[0] == 0
+    book.refund(7)
+    assert order("check", code)[:2] == (1, "void: order refunded (order 7, position 1)\n")
+    assert order("check", code[:-1])[:2] == (1, "unknown: no ticket carries this token\n")
+
+
+def test_a_signed_code_without_the_engine_is_not_called_unknown(
+    order: Order, file: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order("place", "--file", file(line()))
+    for name in [name for name in sys.modules if name.partition(".")[0] == "stagedoor_renderers"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "stagedoor_renderers", None)
+    code, _, lines = order("check", f"S1{'A' * 151}")
+    assert (code, len(lines)) == (2, 1)
+    assert "order check of a signed code needs the built-in ticket engine" in lines[0]
+    assert order("check", "A" * 26)[:2] == (1, "unknown: no ticket carries this token\n")
 
 
 @pytest.mark.parametrize(
