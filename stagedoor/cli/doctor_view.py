@@ -15,24 +15,22 @@ from stagedoor.broker.inspection import Inspection, Overview
 from stagedoor.broker.redis import DeliverySettings, RedisDeliveries
 from stagedoor.broker.redis_calls import RedisCalls
 from stagedoor.cli.books import Books, books_of
-from stagedoor.cli.findings import (
-    Cure,
-    Finding,
+from stagedoor.cli.findings import Cure, Finding, good, of_examination, of_overview, of_server
+from stagedoor.cli.findings_book import (
+    Under,
     files_said,
-    good,
-    of_examination,
     of_invariant,
     of_leftovers,
     of_namespace,
     of_outbox,
-    of_overview,
-    of_server,
+    under_way,
 )
 from stagedoor.cli.output import hanging, print_json, show
 from stagedoor.cli.plugins import load_plugins
 from stagedoor.cli.text import counted, printable
 from stagedoor.core.keys import ROWS_PER_BITMAP, Keys
 from stagedoor.errors import BrokerError, BrokerUnavailable, ConfigurationError, OrderError
+from stagedoor.orders import Backlog
 from stagedoor.settings import Settings
 
 _MARKS = {"good": ("✓", "green"), "note": ("·", "dim"), "wrong": ("✗", "red")}
@@ -144,8 +142,7 @@ class _Room:
             backlog = outbox.backlog()
             yield from of_outbox(backlog, outbox.parked())
             report = self.books.orders.check_invariant()
-            is_at_rest = self._is_at_rest(before) and self._is_at_rest(self._look_again(before))
-            yield from of_invariant(report, is_at_rest=is_at_rest and outbox.backlog().waiting == 0 == backlog.waiting)
+            yield from of_invariant(report, under=self._under(before, (backlog, outbox.backlog())))
             yield from of_leftovers(self.books.orders.leftovers(report))
         except OrderError as error:
             yield Finding(about="order book", level="wrong", seen=str(error), means="nothing works without it")
@@ -155,10 +152,12 @@ class _Room:
             return None if before is None else self._overview()
         return None
 
-    @staticmethod
-    def _is_at_rest(overview: Overview | None) -> bool:
-        """Whether nothing waits on Redis; of a Redis that does not answer nobody knows."""
-        return overview is not None and not (overview.stream.length or overview.critical.length or overview.delayed)
+    def _under(self, before: Overview | None, backlogs: Sequence[Backlog]) -> Under:
+        """Return what was under way before the orders were looked at, or is now: what counts is where there is more."""
+        found = {under_way(before), under_way(self._look_again(before))}
+        if "work" in found or any(backlog.waiting for backlog in backlogs):
+            return "work"
+        return "unknown" if "unknown" in found else "nothing"
 
     # -- mending --------------------------------------------------------------------------
 
@@ -285,4 +284,5 @@ def _lines(finding: Finding) -> Iterator[RenderableType]:
     if finding.means:
         yield hanging(Text(printable(finding.means, 500), style="dim"), 4)
     if finding.fix and finding.level != "good":
-        yield hanging(Text(f"--fix: {printable(finding.fix, 500)}", style="dim"), 4)
+        how = "" if finding.cure is None else "--fix: "
+        yield hanging(Text(f"{how}{printable(finding.fix, 500)}", style="dim"), 4)

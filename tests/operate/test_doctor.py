@@ -8,12 +8,14 @@ import attrs
 import pytest
 
 from stagedoor.broker.checkup import Checkup
+from stagedoor.broker.inspection import UNKNOWN_HOPS
 from stagedoor.cli import doctor_view
-from stagedoor.cli.findings import Cure, of_invariant, of_leftovers, of_overview, of_server
+from stagedoor.cli.findings import Cure, of_overview, of_server
+from stagedoor.cli.findings_book import of_invariant, of_leftovers, under_way
 from stagedoor.cli.plugins import Plugins
 from stagedoor.core.codec import pack
 from stagedoor.core.keys import GROUP
-from stagedoor.core.outcome import RetryLater
+from stagedoor.core.outcome import Dead, Reason, RetryLater, UnknownKind
 from stagedoor.errors import ConfigurationError
 from stagedoor.orders import Finding as OrderFinding
 from stagedoor.orders import InvariantReport, Leftover, NewTicket, OrderBook
@@ -286,6 +288,40 @@ def test_while_work_is_under_way_nothing_is_called_lost(real: RedisHarness, book
     assert (said.data["fixed"], book.get(1).version) == ([], 1)
 
 
+def test_a_job_that_no_worker_knows_is_no_work_that_an_order_waits_for(
+    real: RedisHarness, book: OrderBook, command: Run
+) -> None:
+    """It waits for up to a day; an order whose own job is a dead letter is not "not done yet" for as long."""
+    book.place(line())
+    publish_all(book)
+    worker = real.worker("w")
+    real.add(job(outbox_id="1"))
+    real.add(job(kind="thank_yuo", outbox_id="2"))
+    died, unknown = worker.read(2).claimed
+    worker.settle(1, [settled(died, Dead(Reason.PERMANENT, "no")), settled(unknown, UnknownKind(60.0, UNKNOWN_HOPS))])
+    said = command("doctor", "--fix", "--json")
+    [orders] = [one for one in said.data["findings"] if one["about"] == "orders"]
+    assert orders["seen"].startswith("not as they must be: order 1: 0 valid tickets")
+    assert (said.code, orders["level"], orders["can_be_fixed"]) == (1, "wrong", False)
+    assert (said.data["fixed"], book.get(1).version) == ([], 1), "the job may yet be what makes the tickets"
+
+
+def test_a_retry_beside_a_job_that_no_worker_knows_is_work(real: RedisHarness) -> None:
+    unknown = attrs.evolve(QUIET, delayed=2, unknown_kinds={"thank_yuo": 2})
+    assert [under_way(one) for one in (QUIET, unknown)] == ["nothing", "unknown"]
+    busy = [attrs.evolve(unknown, delayed=3), attrs.evolve(unknown, stream=WAITING), None]
+    assert {under_way(one) for one in busy} == {"work"}
+
+
+def test_only_what_fix_can_do_is_said_to_be_its_to_do(real: RedisHarness, command: Run) -> None:
+    real.client.xadd(real.keys.dead, {"reason": "permanent"})
+    real.add(job())
+    lines = [line.strip() for line in command("doctor").out.splitlines()]
+    assert "by hand: dead requeue, or dead drop" in lines
+    assert "--fix: make the group" in lines
+    assert not any("nothing:" in line or line.endswith("fix: nothing") for line in lines)
+
+
 def test_each_order_is_issued_again_once() -> None:
     def finding(problem: str) -> OrderFinding:
         return OrderFinding(order_id=1, position_id=1, problem=problem)
@@ -294,7 +330,7 @@ def test_each_order_is_issued_again_once() -> None:
         lost=(finding("0 valid tickets"),), wrong=(finding("the file x is not readable"),), stray=("a",),
         orders=1, refunded=0, positions=1, tickets_valid=1, tickets_void=0,
     )  # fmt: skip
-    found = list(of_invariant(report, is_at_rest=True))
+    found = list(of_invariant(report, under="nothing"))
     assert {one.cure for one in found} == {Cure(verb="reissue", items=("1",))}
 
 

@@ -11,7 +11,7 @@ import trio
 from stagedoor.broker.connection import Link
 from stagedoor.cli import wiring
 from stagedoor.cli.app import run
-from stagedoor.cli.findings import of_namespace
+from stagedoor.cli.findings_book import of_namespace
 from stagedoor.core.keys import Keys
 from stagedoor.orders import OrderBook, PublishedElsewhere
 from stagedoor.settings import Settings
