@@ -114,7 +114,9 @@ class Settings:
         500, _number(int, _COUNT, 0, 10_000), "entries read ahead at most, for kinds that take well under 1 ms"
     )
     block_ms: int = _setting(5000, _number(int, "ms", 10, 60_000), "how long an idle read waits, in ms")
-    plugins: tuple[str, ...] = _setting((), _modules, "modules with handlers, flows or renderers, besides entry points")
+    plugins: tuple[str, ...] = _setting(
+        (), _modules, "modules with handlers, flows or renderers, separated by commas, besides entry points"
+    )
     ticket_renderer: str = _setting("ticket-pdf", _matching(NAME_PATTERN, "a renderer's name"), "which draws tickets")
     missing_glyphs: str = _setting(
         "replace",

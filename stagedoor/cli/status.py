@@ -12,7 +12,12 @@ from stagedoor.settings import Settings
     setting_names=STATUS,
     help="Show what is where: streams, pool, delayed and dead jobs, workers, and the outbox.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print one JSON object and nothing else: what is on Redis, without the outbox.",
+)
 def command(settings: Settings, *, as_json: bool) -> None:
     """Look once; exit code 1 when Redis cannot be asked."""
     from stagedoor.cli import status_view  # noqa: PLC0415 - not for --help

@@ -50,7 +50,7 @@ def print_data(overview: Overview) -> None:
 
 
 def data_of(overview: Overview) -> dict[str, Any]:
-    """Return what ``status --json`` prints."""
+    """Return what ``status --json`` prints: what tools rely on; the outbox and unknown kinds are for people only."""
     return {
         "stream": _stream_data(overview.stream),
         "critical": _stream_data(overview.critical),

@@ -38,7 +38,7 @@ def stagedoor_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def stagedoor_plugins() -> Sequence[str]:
-    """Modules with handlers or renderers, besides entry points; override it to name your own."""
+    """Modules with handlers or renderers, besides entry points; override it, with this scope, to name your own."""
     return ()
 
 
