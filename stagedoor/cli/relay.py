@@ -1,5 +1,7 @@
 """``relay``: bring outbox rows to the stream, in a process of its own."""
 
+import functools
+
 import click
 
 from stagedoor.cli.options import LOG_LEVEL, RELAY, SettingsCommand
@@ -12,7 +14,8 @@ from stagedoor.settings import Settings
     "--move-book",
     "is_moving",
     is_flag=True,
-    help="Publish in this namespace from now on, although the order book was published in another.",
+    help="Publish in this namespace from now on, although the order book was published in another, or the"
+    " namespace served another book.",
 )
 @LOG_LEVEL
 @click.pass_obj
@@ -30,6 +33,9 @@ def command(process: ServiceProcess | None, settings: Settings, log_level: str, 
     try:
         opened = wiring.open_outbox(settings.orders_url, settings.namespace, is_moving=is_moving)
         with wiring.open_link(settings) as link, opened as outbox:
-            trio.run(lambda: wiring.serve_relay(outbox, link, process, settings=settings, events=events))
+            serve = functools.partial(
+                wiring.serve_relay, outbox, link, process, settings=settings, events=events, is_moving=is_moving
+            )
+            trio.run(serve)
     finally:
         logs.flush()

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 import attrs
 import trio
 
+from stagedoor.broker.binding import Binding, ServesAnotherBook
 from stagedoor.broker.connection import Link, masked
 from stagedoor.broker.inspection import Inspection
 from stagedoor.broker.losses import Losses
@@ -37,6 +38,7 @@ from stagedoor.weather import Outages, Weather
 from stagedoor.worker import ExitCode, Given, StopRequest, WorkerSettings, heeding, run_worker
 from stagedoor.worker.identity import current_identity, is_provably_gone
 from stagedoor.worker.lookout import Lookout
+from stagedoor.worker.upkeep import Chore
 from stagedoor.worker.vitals import Vitals
 from stagedoor.worker.wakeups import keep_hearing
 
@@ -138,6 +140,8 @@ async def serve_worker(equipment: Equipment, process: ServiceProcess, *, with_re
     stop = StopRequest()
     settings, link, events = equipment.settings, equipment.link, equipment.events
     deliveries = _deliveries(settings, link)
+    binding = Binding(link, Keys(settings.namespace), equipment.book.outbox.book_id())
+    watch_book = _BookWatch(binding=binding, stop=stop, events=events)
     for note in equipment.plugins.notes:
         events.emit(Warned(message=note))
     # One for the worker and its companions: an outage of Redis is told once.
@@ -156,16 +160,41 @@ async def serve_worker(equipment: Equipment, process: ServiceProcess, *, with_re
                         make_context=flows.make_context,
                         stop=stop,
                         events=events,
-                        chores=flows.chores,
+                        chores=(*flows.chores, Chore(name="book", every_s=settings.beat_every_s, once=watch_book.look)),
                         vitals=watch.vitals,
                         outages=outages,
                     ),
-                    check_server=link.check_server,
+                    check_server=functools.partial(_check, link, binding),
                     companions=tuple(_companions(equipment, outages, with_relay=with_relay)),
                 )
         finally:
             deliveries.close()
     return code
+
+
+def _check(link: Link, binding: Binding) -> list[str]:
+    """Make sure that the server will do, and that its namespace serves our order book; returns warnings."""
+    warnings = link.check_server()
+    binding.bind()
+    return warnings
+
+
+@attrs.frozen(kw_only=True)
+class _BookWatch:
+    """Stops a worker whose namespace serves another order book by now, before it works for that."""
+
+    binding: Binding
+    stop: StopRequest
+    events: EventStream
+
+    def look(self) -> None:
+        """Look once; in a thread."""
+        try:
+            self.binding.bind()
+        except ServesAnotherBook as error:
+            if not self.stop.is_asked:
+                self.events.emit(Warned(message=str(error)))
+                trio.from_thread.run_sync(self.stop.ask, "the namespace serves another order book", ExitCode.FAILED)
 
 
 def _deliveries(settings: Settings, link: Link) -> RedisDeliveries:
@@ -277,12 +306,18 @@ def make_relay(
 
 
 async def serve_relay(
-    outbox: Outbox, link: Link, process: ServiceProcess, *, settings: Settings, events: EventStream
+    outbox: Outbox,
+    link: Link,
+    process: ServiceProcess,
+    *,
+    settings: Settings,
+    events: EventStream,
+    is_moving: bool = False,
 ) -> None:
-    """Run a relay alone until a signal ends it.
+    """Run a relay alone until a signal ends it; *is_moving* lets the namespace serve this order book from now on.
 
     Raises:
-        ConfigurationError: the server is none that we can work with.
+        ConfigurationError: the server is none that we can work with, or the namespace serves another order book.
     """
     stop = StopRequest()
     relay = make_relay(outbox, link, settings=settings, events=events)
@@ -291,6 +326,10 @@ async def serve_relay(
         nursery.start_soon(_stop_when_asked, stop, nursery.cancel_scope)
         nursery.start_soon(keep_hearing)
         await check_server(link, events)
+        binding = Binding(link, Keys(settings.namespace), outbox.book_id())
+        if await _bound(binding, events, is_moving=is_moving):
+            # Workers of the book before look at each beat: nothing of ours comes before they have gone.
+            await trio.sleep(2 * settings.beat_every_s)
         await relay.run()
     events.emit(RelayStopped(why=stop.why))
 
@@ -302,6 +341,15 @@ RELAY_GRACE_S = 5.0
 async def _stop_when_asked(stop: StopRequest, scope: trio.CancelScope) -> None:
     await stop.wait()
     scope.cancel()
+
+
+async def _bound(binding: Binding, events: EventStream, *, is_moving: bool) -> bool:
+    """Bind or move; returns whether the namespace served another order book before."""
+    weather, limiter = Weather(events=events, rng=random.Random()), trio.CapacityLimiter(1)
+    if is_moving:
+        return await weather.call("book", binding.move, limiter=limiter, abandon=True)
+    await weather.call("book", binding.bind, limiter=limiter, abandon=True)
+    return False
 
 
 async def check_server(link: Link, events: EventStream) -> None:

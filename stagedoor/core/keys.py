@@ -100,6 +100,11 @@ class Keys:
         """String with a time to live: the entry and epoch of the pass that runs now."""
         return f"{self.namespace}:call:{call_id}_lease"
 
+    @property
+    def book(self) -> str:
+        """String: the id of the order book that the namespace serves."""
+        return f"{self.namespace}:book"
+
     def worker(self, name: str) -> str:
         """Hash: the record of one worker process."""
         return f"{self.namespace}:worker:{name}"
