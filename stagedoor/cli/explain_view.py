@@ -18,6 +18,7 @@ from stagedoor.cli.explaining_calls import entry_of
 from stagedoor.cli.explaining_jobs import Rules
 from stagedoor.cli.explaining_order import OrderFacts, Surroundings, about_order
 from stagedoor.cli.options import number_of_id
+from stagedoor.cli.order_show import token_of
 from stagedoor.cli.output import hanging, print_json, show
 from stagedoor.cli.text import printable
 from stagedoor.core.call import CallState
@@ -226,7 +227,7 @@ def _wanted_of(order_id: int, records: Sequence[OutboxRecord]) -> Wanted:
 
 
 def _token(asked: str, books: Books | None, tracing: Tracing) -> Found:
-    state = None if books is None else books.orders.check_token(asked)
+    state = None if books is None else books.orders.check_token(token_of(asked))
     if state is None or state.order_id is None:
         trace = tracing.find(Wanted())
         return Found(kind="token", text="this token", trace=trace, token=state, has_book=books is not None)

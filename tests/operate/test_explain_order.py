@@ -15,6 +15,7 @@ from stagedoor.core.call import CallOutcome, CallState, Finish, Park, Sleep
 from stagedoor.core.outcome import Dead, Reason, RetryLater
 from stagedoor.core.tenure import Stream
 from stagedoor.orders import NewTicket, OrderBook
+from stagedoor_renderers.signing import Signer, new_key
 from tests.broker.flow_harness import begun, calls_of, new_call, take_one
 from tests.broker.harness import RedisHarness, job, settled
 from tests.cli.test_order import line
@@ -294,3 +295,11 @@ def test_a_call_goes_on_unless_it_has_ended_or_is_parked(
         said = command("explain", asked, "--json")
         assert said.data["order"]["order_id"] == order.order_id
         assert [one for one in whats(said) if one in {"lost", "stuck"}] == what
+
+
+def test_a_signed_code_is_explained_as_the_token_in_it(real: RedisHarness, book: OrderBook, command: Run) -> None:
+    placed = book.place(line())
+    code = Signer(private_key=new_key(), key=7)(placed, placed.positions[0])
+    plain = command("explain", placed.positions[0].token, "--json")
+    assert command("explain", code, "--json").data["order"] == plain.data["order"]
+    assert plain.data["order"] is not None
