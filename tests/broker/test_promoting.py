@@ -85,7 +85,7 @@ def test_an_entry_of_the_most_fields_still_parses_after_all_that_a_retry_adds(br
     other.promote()
     (claimed,) = other.read(1).claimed
     parsed = parse_job(claimed.entry)
-    assert (parsed.attempt, parsed.hops, parsed.crashes, len(claimed.entry.fields)) == (2, 1, 1, MAX_FIELDS + 4)
+    assert (parsed.attempt, parsed.hops, parsed.crashes, len(claimed.entry.fields)) == (2, 0, 1, MAX_FIELDS + 4)
 
 
 def test_a_job_keeps_its_first_id_through_many_retries(broker: Harness) -> None:
