@@ -22,6 +22,7 @@ from stagedoor_renderers.fields import event_content
 from stagedoor_renderers.kit import text
 from stagedoor_renderers.kit.desk import Typesetter
 from stagedoor_renderers.kit.faces import Faces, load_faces
+from stagedoor_renderers.kit.memory import Remembered
 from stagedoor_renderers.layout import Finder, read_layout
 from stagedoor_renderers.values import Language, Values, load_values
 
@@ -51,7 +52,7 @@ class Stock:
     @_event.default
     def _remembered(self) -> Callable[[Event, Language], Prepared]:
         # A pure function of frozen values: remembering it changes nothing but the time.
-        return functools.lru_cache(_EVENTS_REMEMBERED)(self._prepared_event)
+        return Remembered(self._prepared_event, _EVENTS_REMEMBERED)
 
     @property
     def faces(self) -> Faces:

@@ -1,10 +1,10 @@
 """The typesetter's desk: sets text in the two weights, and remembers what it has set."""
 
-import functools
 import math
 from collections.abc import Callable
 
 from stagedoor_renderers.kit.faces import Faces, Weight
+from stagedoor_renderers.kit.memory import Remembered
 from stagedoor_renderers.kit.showing import Shown, show
 from stagedoor_renderers.kit.typeset import Block, Line, break_lines, fit
 
@@ -15,15 +15,15 @@ _SHORT_FOR_ONE_LONG = 64
 """So 4,096 short texts and 64 long ones are remembered: terms have at most some 30,000 characters, short texts 200."""
 
 
-class _Remembered[*Ts, T]:
+class _Texts[*Ts, T]:
     """Remembers what a pure function made of a weight and a text: many short texts, and few long ones.
 
     The number of texts alone would be no bound, for one text may be a thousand times another.
     """
 
     def __init__(self, make: Callable[[Weight, str, *Ts], T], count: int) -> None:
-        self._short = functools.lru_cache(count)(make)
-        self._long = functools.lru_cache(max(1, count // _SHORT_FOR_ONE_LONG))(make)
+        self._short = Remembered(make, count)
+        self._long = Remembered(make, max(4, count // _SHORT_FOR_ONE_LONG))
 
     def __call__(self, weight: Weight, text: str, *others: *Ts) -> T:
         remembered = self._short if len(text) < _LONG else self._long
@@ -45,9 +45,9 @@ class Typesetter:
 
     def __init__(self, faces: Faces, *, remembered: int = 4096) -> None:
         self._faces = faces
-        self._fit = _Remembered(self._fit_now, remembered)
-        self._break = _Remembered(self._break_now, remembered)
-        self._show = _Remembered(self._show_now, remembered)
+        self._fit = _Texts(self._fit_now, remembered)
+        self._break = _Texts(self._break_now, remembered)
+        self._show = _Texts(self._show_now, remembered)
 
     @property
     def faces(self) -> Faces:

@@ -15,7 +15,6 @@ every page. The first pages of Latin hold what belongs together, so that a
 ticket in one language needs one page, seldom two.
 """
 
-import functools
 import hashlib
 import importlib.resources
 import re
@@ -26,6 +25,7 @@ from typing import Literal
 import attrs
 
 from stagedoor_renderers.kit import scripts
+from stagedoor_renderers.kit.memory import Remembered
 from stagedoor_renderers.kit.pages import FIRST_CODE, PAGE_SIZE, Page, meaning_of
 from stagedoor_renderers.kit.pointing import pointed_page
 from stagedoor_renderers.kit.sfnt import FontError, TrueType, read_truetype
@@ -117,7 +117,7 @@ class Face:
     @_pointed.default
     def _remembered(self) -> Callable[[frozenset[str]], Mapping[str, Glyph]]:
         # A pure function: remembering it saves the time of cutting such a page anew.
-        return functools.lru_cache(_POINTED_LINES)(self._pointed_now)
+        return Remembered(self._pointed_now, _POINTED_LINES)
 
     def pointed(self, clusters: frozenset[str]) -> Mapping[str, Glyph]:
         """Return glyphs of letters with their points, as far as one font has all of each; see `pointing`."""

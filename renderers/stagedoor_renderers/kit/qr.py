@@ -5,7 +5,6 @@ highest that keeps a module at least half a millimetre wide in the box that the
 layout gives it.
 """
 
-import functools
 import re
 from collections.abc import Iterator, Sequence
 
@@ -13,6 +12,7 @@ import attrs
 import segno
 
 from stagedoor.errors import InvalidRequest
+from stagedoor_renderers.kit.memory import Remembered
 
 MIN_MODULE_MM = 0.5
 QUIET_ZONE = 4
@@ -114,7 +114,7 @@ def _kind(token: str) -> str:
     return "A" if _ALPHANUMERIC.fullmatch(token) else "a"
 
 
-@functools.cache  # a pure function of two small values; the table of what the standard says about lengths
+@Remembered  # a pure function of two small values; the table of what the standard says about lengths
 def _versions(length: int, kind: str) -> dict[str, int]:
     """Return the smallest version for *length* characters of an alphabet, by error level."""
     return {level: int(segno.make_qr(kind * length, error=level, boost_error=False).version) for level in _LEVELS}
@@ -170,7 +170,7 @@ class _Linear:
         return code
 
 
-@functools.cache  # a pure function of three small values: one table for each kind of token in use
+@Remembered  # a pure function of three small values: one table for each kind of token in use
 def _linear(length: int, level: str, version: int) -> _Linear:
     def code(text: str) -> int:
         made = segno.make_qr(text, error=level, version=version, mask=0, mode="alphanumeric", boost_error=False)
@@ -212,7 +212,7 @@ def _as_integer(matrix: Sequence[Sequence[int]]) -> int:
     return int("".join("".join(map(str, row)) + "0" * _PADDING for row in matrix), 2)
 
 
-@functools.cache  # a pure function of two small values: eight patterns for each size and level in use
+@Remembered  # a pure function of two small values: eight patterns for each size and level in use
 def _patterns(level: str, version: int) -> tuple[int, ...]:
     """Return what to XOR onto a code with mask 0 to get the code with each mask."""
     codes = [
@@ -222,7 +222,7 @@ def _patterns(level: str, version: int) -> tuple[int, ...]:
     return tuple(codes[0] ^ code for code in codes)
 
 
-@functools.cache  # as above
+@Remembered  # as above
 def _everywhere(size: int) -> int:
     """Return a code of *size* of which every module is dark."""
     return int(("1" * size + "0" * _PADDING) * size, 2)
