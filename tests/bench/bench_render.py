@@ -46,9 +46,10 @@ def measure(runs: int) -> list[Figure]:
             for _ in range(runs)
         ]
         cores = os.process_cpu_count() or 1
+        shared = [_request(number) for number in range(TICKETS * THREADS)]
         with _Processes(Path(folder), cores) as processes:
             threads = [
-                (_taken(_alone, ticket, requests), _taken(_together, ticket, requests), processes.together())
+                (_taken(_alone, ticket, shared), _taken(_together, ticket, shared), processes.together())
                 for _ in range(runs)
             ]
         linear = [_large(ticket, LARGE) / (10 * _large(ticket, LARGE // 10)) for _ in range(runs)]
@@ -147,17 +148,21 @@ def _with_logo(folder: Path, logo: bytes) -> TicketPdf:
 
 
 def _alone(ticket: TicketPdf, requests: Sequence[RenderRequest]) -> float:
-    return _seconds(lambda: [ticket.render(request, probe.no_check) for _ in range(THREADS) for request in requests])
+    """Return how long one thread takes: a handler's, as in a worker, not the one that has warmed up."""
+    return _drawn_in(1, ticket, requests)
 
 
 def _together(ticket: TicketPdf, requests: Sequence[RenderRequest]) -> float:
-    """Return how long eight threads take for eight times the requests."""
+    """Return how long eight threads take that share the requests: no two of them draw one ticket."""
+    return _drawn_in(THREADS, ticket, requests)
 
-    def work() -> None:
-        for request in requests:
+
+def _drawn_in(count: int, ticket: TicketPdf, requests: Sequence[RenderRequest]) -> float:
+    def work(share: Sequence[RenderRequest]) -> None:
+        for request in share:
             ticket.render(request, probe.no_check)
 
-    threads = [threading.Thread(target=work) for _ in range(THREADS)]
+    threads = [threading.Thread(target=work, args=(requests[index::count],)) for index in range(count)]
 
     def run() -> None:
         for thread in threads:
@@ -206,15 +211,14 @@ class _Processes:
 
 
 def _serve(folder: Path, times: int) -> None:
-    """Draw the tickets so many times for each line that is read: what a process of `_Processes` does."""
+    """Draw so many times as many tickets for each line that is read: what a process of `_Processes` does."""
     ticket = TicketPdf(layouts=folder, layout="house")
     ticket.warm_up()
-    requests = [_request(number) for number in range(TICKETS)]
+    requests = [_request(number) for number in range(TICKETS * times)]
     print("done", flush=True)
     for _ in sys.stdin:
-        for _ in range(times):
-            for request in requests:
-                ticket.render(request, probe.no_check)
+        for request in requests:
+            ticket.render(request, probe.no_check)
         print("done", flush=True)
 
 
