@@ -4,13 +4,14 @@ Looks in bounded pages and changes nothing by itself; what can be put right is a
 method of its own.
 """
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
 
-from stagedoor.broker.connection import Link, Script, mapped_errors, send
-from stagedoor.broker.inspection import WorkerView, milliseconds, or_none, row_or_none, worker_of
+from stagedoor.broker.connection import Link, Script, mapped_errors
+from stagedoor.broker.inspection import WorkerView, milliseconds, names_in_hash, or_none, row_or_none, worker_of
 from stagedoor.core.keys import GROUP, Keys, is_worker_name
 from stagedoor.core.tenure import Stream
 
@@ -197,7 +198,8 @@ class Checkup:
                 bodiless.append(_shown(member))
             if score > seconds * 1000 + LATEST_MS:
                 never_due.append(_shown(member))
-        strangers = [member for member in self._bodies() if member not in members]
+        bodies = itertools.chain.from_iterable(names_in_hash(self._client, self._keys.delayed_body, MOST_DELAYED))
+        strangers = [member for member in bodies if member not in members]
         return DelayedView(
             bodiless=tuple(bodiless),
             never_due=tuple(never_due),
@@ -224,19 +226,6 @@ class Checkup:
                     has_bodies = pipe.execute()
             for (member, score), has_body in zip(page, has_bodies, strict=True):
                 yield member, float(score), bool(has_body)
-
-    def _bodies(self) -> Iterator[bytes]:
-        """Yield the fields of the hash of bodies, page after page; the bodies themselves pass by unseen."""
-        cursor, seen = 0, 0
-        while True:
-            with mapped_errors():
-                reply: Any = send(self._client, "HSCAN", self._keys.delayed_body, cursor, "COUNT", PAGE)
-            cursor, page = int(reply[0]), reply[1]
-            names = list(page) if isinstance(page, dict) else page[::2]
-            yield from names
-            seen += len(names)
-            if cursor == 0 or seen >= MOST_DELAYED:
-                return
 
     # -- calls of flows -------------------------------------------------------------------
 

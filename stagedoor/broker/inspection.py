@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from stagedoor.broker.connection import Link, Script, is_wrong_type, mapped_errors, sound_reply
+from stagedoor.broker.connection import Link, Script, is_wrong_type, mapped_errors, send, sound_reply
 from stagedoor.core.call import CallState
 from stagedoor.core.codec import pair_up, unpack
 from stagedoor.core.keys import GROUP, POOL, Keys, is_worker_name
@@ -384,6 +384,23 @@ def or_none(answer: Any) -> Any:
             raise answer
     except GroupMissing:
         return None
+
+
+def names_in_hash(client: Any, key: str, most: int) -> Iterator[list[bytes]]:
+    """Yield the names of a hash's fields, page after page; ends once *most* have been seen.
+
+    The values pass by unseen. What is added or removed meanwhile may be missing.
+    """
+    cursor, seen = 0, 0
+    while True:
+        with mapped_errors():
+            reply: Any = send(client, "HSCAN", key, cursor, "COUNT", PAGE)
+        cursor, page = int(reply[0]), reply[1]
+        names = list(page) if isinstance(page, dict) else page[::2]
+        yield names
+        seen += len(names)
+        if cursor == 0 or seen >= most:
+            return
 
 
 def row_or_none(answer: Any) -> Any:

@@ -14,7 +14,15 @@ import attrs
 from stagedoor.broker.bodies import crash_lines
 from stagedoor.broker.connection import Link, Script, mapped_errors, send
 from stagedoor.broker.dead_letters import DeadLetters, Letter
-from stagedoor.broker.inspection import Inspection, WorkerView, entry_number, milliseconds, or_none, row_or_none
+from stagedoor.broker.inspection import (
+    Inspection,
+    WorkerView,
+    entry_number,
+    milliseconds,
+    names_in_hash,
+    or_none,
+    row_or_none,
+)
 from stagedoor.core.call import CallState
 from stagedoor.core.codec import Fields, pair_up, unpack
 from stagedoor.core.journal import is_call_id
@@ -264,20 +272,12 @@ class Tracing:
 
     def _walk_homeless(self) -> Iterator[TracedDelayed]:
         """Yield the bodies without a due time: nobody of ours leaves one, and nothing but a doctor sees one."""
-        cursor, seen = 0, 0
-        while True:
-            with mapped_errors():
-                reply: Any = send(self._client, "HSCAN", self._keys.delayed_body, cursor, "COUNT", PAGE)
-            cursor, page = int(reply[0]), reply[1]
-            members = list(page) if isinstance(page, dict) else page[::2]
+        seen = 0
+        for members in names_in_hash(self._client, self._keys.delayed_body, MOST):
             if members:
                 yield from (one for one in self._with_bodies(members) if one.due_at is None)
             seen += len(members)
-            if cursor == 0:
-                return
-            if seen >= MOST:
-                self._is_cut = True
-                return
+        self._is_cut |= seen >= MOST
 
     # -- calls ------------------------------------------------------------------------------
 

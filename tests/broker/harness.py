@@ -313,7 +313,8 @@ class RedisHarness:
         self.command("XGROUP", "DESTROY", self.key(stream), GROUP)
 
     def flush(self) -> None:
-        self.client.delete(*self.client.keys(f"{self.keys.namespace}*"))
+        if names := self.client.keys(f"{self.keys.namespace}*"):
+            self.client.delete(*names)
 
     def lapse(self, name: str) -> None:
         self.client.hset(self.keys.worker(name), "beat", "0")

@@ -17,7 +17,7 @@ from stagedoor.broker.publishing import OutboxEntry
 from stagedoor.core.codec import Fields, pair_up, unpack
 from stagedoor.core.outcome import Dead, Done, Outcome, Reason, RetryLater
 from tests.broker.harness import RedisHarness, job, settled
-from tests.broker.torn import Killed, Tear, goes_wrong, take_scissors
+from tests.broker.torn import Killed, scripts_that_go_wrong, take_scissors
 
 NOT_IN_TWO = {"publish", "settle", "promote", "requeue", "release"}
 """Those by which a job changes its place."""
@@ -80,6 +80,7 @@ def number_of(fields: Fields) -> str:
 
 def tell(real: RedisHarness) -> None:
     """Publish, read, settle, give back, promote and put back; look at all jobs in between."""
+    real.flush()
     evening = Evening(real)
     relay = real.publishing()
     rows = [OutboxEntry(int(number), job(outbox_id=number)) for number in EVERYBODY]
@@ -110,16 +111,4 @@ def tell(real: RedisHarness) -> None:
 @pytest.mark.redis
 def test_no_script_about_entries_may_be_two(real: RedisHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     scissors = take_scissors(monkeypatch, real.client)
-    scissors.forget()
-    tell(real)
-    tears = scissors.tears()
-    assert {tear.script for tear in tears} >= NOT_IN_TWO
-
-    def tell_torn(tear: Tear) -> None:
-        real.flush()
-        with scissors.tearing(tear):
-            tell(real)
-
-    torn = [tear for tear in tears if tear.script in NOT_IN_TWO]
-    wrong = {tear.script for tear in torn if goes_wrong(functools.partial(tell_torn, tear))}
-    assert wrong == NOT_IN_TWO
+    assert scripts_that_go_wrong(scissors, NOT_IN_TWO, functools.partial(tell, real)) == NOT_IN_TWO

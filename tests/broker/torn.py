@@ -106,10 +106,26 @@ def take_scissors(monkeypatch: pytest.MonkeyPatch, client: "redis.Redis") -> Sci
     return Scissors(client)
 
 
-def goes_wrong(tell: Callable[[], None]) -> bool:
-    """Return whether what is told ends in a broken promise."""
+def scripts_that_go_wrong(scissors: Scissors, scripts: set[str], tell: Callable[[], None]) -> set[str]:
+    """Return those of *scripts* that must not be torn, for what is told ends in a broken promise then.
+
+    It is told once whole, and then once for each place in between two writes of such a script.
+    """
+    scissors.forget()
+    tell()
+    tears = scissors.tears()
+    assert {tear.script for tear in tears} >= scripts
+    wrong: set[str] = set()
+    for tear in tears:
+        if tear.script in scripts - wrong and _goes_wrong(scissors, tear, tell):
+            wrong.add(tear.script)
+    return wrong
+
+
+def _goes_wrong(scissors: Scissors, tear: Tear, tell: Callable[[], None]) -> bool:
     try:
-        tell()
+        with scissors.tearing(tear):
+            tell()
     except (AssertionError, pytest.fail.Exception):
         return True
     except NeverReached:

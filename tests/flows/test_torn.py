@@ -12,7 +12,7 @@ import pytest
 from stagedoor.broker.calls import NewCall
 from stagedoor.core.tenure import Stream
 from tests.broker.harness import RedisHarness
-from tests.broker.torn import Killed, Tear, goes_wrong, take_scissors
+from tests.broker.torn import Killed, scripts_that_go_wrong, take_scissors
 from tests.flows.test_crashes import Effects, RealWorld, check, real, ten_steps
 
 __all__ = ["real"]
@@ -31,6 +31,7 @@ def again[T](act: Callable[[], T]) -> T:
 
 def tell(harness: RedisHarness) -> None:
     """Run a call to its end through processes of which one may die, and look at what it has left."""
+    harness.flush()
     effects = Effects()
     world = RealWorld(harness, ten_steps(effects))
     again(lambda: world.outside.start(NewCall(call_id="c1", flow="ten")))
@@ -57,18 +58,4 @@ def tell(harness: RedisHarness) -> None:
 @pytest.mark.redis
 def test_no_script_about_calls_may_be_two(real: RedisHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     scissors = take_scissors(monkeypatch, real.client)
-    scissors.forget()
-    tell(real)
-    tears = scissors.tears()
-    assert {tear.script for tear in tears} >= NOT_IN_TWO
-
-    def tell_torn(tear: Tear) -> None:
-        real.flush()
-        with scissors.tearing(tear):
-            tell(real)
-
-    wrong: set[str] = set()
-    for tear in tears:
-        if tear.script in NOT_IN_TWO - wrong and goes_wrong(functools.partial(tell_torn, tear)):
-            wrong.add(tear.script)
-    assert wrong == NOT_IN_TWO
+    assert scripts_that_go_wrong(scissors, NOT_IN_TWO, functools.partial(tell, real)) == NOT_IN_TWO
